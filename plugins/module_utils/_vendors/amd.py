@@ -1,0 +1,66 @@
+# Copyright: Contributors to the gpuops.k8s project
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""AMD. Sources: the GPU operator's feature rules for PCI ids, the k8s-device-plugin's manifests and flags."""
+
+from __future__ import annotations
+
+from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
+    GIB,
+    DevicePlugin,
+    HostPath,
+    Model,
+    PluginOption,
+    Vendor,
+)
+
+_MODELS = {
+    "738c": Model("Instinct MI100", 32 * GIB, "gfx908"),
+    "738e": Model("Instinct MI100", 32 * GIB, "gfx908"),
+    "7408": Model("Instinct MI250X", 128 * GIB, "gfx90a"),
+    "740c": Model("Instinct MI250", 128 * GIB, "gfx90a"),
+    "740f": Model("Instinct MI210", 64 * GIB, "gfx90a"),
+    "74a0": Model("Instinct MI300A", 128 * GIB, "gfx942"),
+    "74a1": Model("Instinct MI300X", 192 * GIB, "gfx942"),
+    "74a2": Model("Instinct MI308X", 192 * GIB, "gfx942"),
+    "74a5": Model("Instinct MI325X", 256 * GIB, "gfx942"),
+    "74a8": Model("Instinct MI308X HF", 192 * GIB, "gfx942"),
+    "74a9": Model("Instinct MI300X HF", 192 * GIB, "gfx942"),
+    "75a0": Model("Instinct MI350X", 288 * GIB, "gfx950"),
+    "75a3": Model("Instinct MI355X", 288 * GIB, "gfx950"),
+    "7448": Model("Radeon PRO W7900", 48 * GIB, "gfx1100"),
+    "7551": Model("Radeon AI PRO R9700", 32 * GIB, "gfx1201"),
+}
+
+VENDOR = Vendor(
+    name="amd",
+    title="AMD",
+    pci_vendor_id="1002",
+    models=_MODELS,
+    resources={"amdgpu": "amd.com/gpu"},
+    device_id_pattern=r"^(?P<key>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|amdgpu_xcp_\d+)$",
+    device_id_fact="pci_address",
+    device_globs=("/dev/dri/card*", "/dev/dri/renderD*"),
+    control_nodes=("/dev/kfd",),
+    required_nodes=("/dev/kfd",),
+    node_label="amd.com/gpu.present",
+    foreign_drivers=("vfio-pci", "radeon"),
+    tool=("rocm-smi", "--showid"),
+    visible_env="",
+    stale_resource_prefix="amd.com/",
+    plugin=DevicePlugin(
+        name="amdgpu-device-plugin",
+        image="docker.io/rocm/k8s-device-plugin",
+        version="1.31.0.9",
+        socket="amd.com_*",
+        host_paths=(
+            HostPath("device-plugins", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins", read_only=False),
+            HostPath("sys", "/sys", "/sys"),
+        ),
+        tolerations=({"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+        options={
+            "pulse": PluginOption("-pulse={value}", "int"),
+            "resource_naming_strategy": PluginOption("-resource_naming_strategy={value}", choices=("single", "mixed")),
+        },
+    ),
+)

@@ -1,0 +1,76 @@
+# Copyright: Contributors to the gpuops.k8s project
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Intel. Sources: the GPU plugin's manifests and flags, the resource driver's table of PCI ids."""
+
+from __future__ import annotations
+
+from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
+    GIB,
+    DevicePlugin,
+    HostPath,
+    Model,
+    PluginOption,
+    Vendor,
+)
+
+_MODELS = {
+    "0b69": Model("Data Center GPU Max 1550", 128 * GIB, "xe-hpc"),
+    "0bd0": Model("Data Center GPU Max 1550", 128 * GIB, "xe-hpc"),
+    "0bd5": Model("Data Center GPU Max 1550", 128 * GIB, "xe-hpc"),
+    "0bd6": Model("Data Center GPU Max 1450", 128 * GIB, "xe-hpc"),
+    "0bd9": Model("Data Center GPU Max 1100", 48 * GIB, "xe-hpc"),
+    "0bda": Model("Data Center GPU Max 1100", 48 * GIB, "xe-hpc"),
+    "0bdb": Model("Data Center GPU Max 1100", 48 * GIB, "xe-hpc"),
+    "56c0": Model("Data Center GPU Flex 170", 16 * GIB, "xe-hpg"),
+    "56c1": Model("Data Center GPU Flex 140", 6 * GIB, "xe-hpg"),
+    "56a0": Model("Arc A770", 16 * GIB, "xe-hpg"),
+    "56a1": Model("Arc A750", 8 * GIB, "xe-hpg"),
+    "56a5": Model("Arc A380", 6 * GIB, "xe-hpg"),
+    "56a6": Model("Arc A310", 4 * GIB, "xe-hpg"),
+    "56b1": Model("Arc Pro A40/A50", 6 * GIB, "xe-hpg"),
+    "e20b": Model("Arc B580", 12 * GIB, "xe2-hpg"),
+    "e20c": Model("Arc B570", 10 * GIB, "xe2-hpg"),
+    "e211": Model("Arc Pro B60", 24 * GIB, "xe2-hpg"),
+    "e212": Model("Arc Pro B50", 16 * GIB, "xe2-hpg"),
+}
+
+VENDOR = Vendor(
+    name="intel",
+    title="Intel",
+    pci_vendor_id="8086",
+    models=_MODELS,
+    resources={"i915": "gpu.intel.com/i915", "xe": "gpu.intel.com/xe"},
+    device_id_pattern=r"^(?P<key>card\d+)-\d+$",
+    device_id_fact="card",
+    device_globs=("/dev/dri/card*", "/dev/dri/renderD*"),
+    control_nodes=(),
+    node_label="gpu.intel.com/gpu.present",
+    foreign_drivers=("vfio-pci",),
+    tool=("xpu-smi", "discovery", "--dump", "1,2,3"),
+    visible_env="",
+    stale_resource_prefix="gpu.intel.com/",
+    plugin=DevicePlugin(
+        name="intel-gpu-plugin",
+        image="docker.io/intel/intel-gpu-plugin",
+        version="0.37.0",
+        socket="gpu.intel.com-*.sock",
+        host_paths=(
+            HostPath("device-plugins", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins", read_only=False),
+            HostPath("dev-dri", "/dev/dri", "/dev/dri"),
+            # The links in /sys/class/drm lead into /sys/devices, so the whole tree is mounted.
+            HostPath("sys", "/sys", "/sys"),
+            HostPath("cdi", "/var/run/cdi", "/var/run/cdi", read_only=False, type="DirectoryOrCreate"),
+        ),
+        tolerations=({"key": "gpu.intel.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+        options={
+            "shared_dev_num": PluginOption("-shared-dev-num={value}", "int"),
+            "allocation_policy": PluginOption("-allocation-policy={value}", choices=("none", "balanced", "packed")),
+            "enable_monitoring": PluginOption("-enable-monitoring={value}", "bool"),
+            "monitoring_mode": PluginOption("-monitoring-mode={value}", choices=("single", "split")),
+            "bypath": PluginOption("-bypath={value}", choices=("single", "none", "all")),
+            "allow_ids": PluginOption("-allow-ids={value}"),
+            "deny_ids": PluginOption("-deny-ids={value}"),
+        },
+    ),
+)

@@ -1,0 +1,91 @@
+# Copyright: Contributors to the gpuops.k8s project
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVIDIA. Sources: PCI ids of open-gpu-kernel-modules, the k8s-device-plugin's manifests and flags."""
+
+from __future__ import annotations
+
+from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
+    GIB,
+    DevicePlugin,
+    HostPath,
+    Model,
+    PluginOption,
+    Vendor,
+)
+
+_MODELS = {
+    "1db4": Model("V100 PCIe 16GB", 16 * GIB, "volta"),
+    "1db5": Model("V100 SXM2 32GB", 32 * GIB, "volta"),
+    "1eb8": Model("T4", 16 * GIB, "turing"),
+    "20b0": Model("A100 SXM4 40GB", 40 * GIB, "ampere"),
+    "20b2": Model("A100 SXM4 80GB", 80 * GIB, "ampere"),
+    "20b5": Model("A100 PCIe 80GB", 80 * GIB, "ampere"),
+    "20f1": Model("A100 PCIe 40GB", 40 * GIB, "ampere"),
+    "20b7": Model("A30", 24 * GIB, "ampere"),
+    "2235": Model("A40", 48 * GIB, "ampere"),
+    "2236": Model("A10", 24 * GIB, "ampere"),
+    "2237": Model("A10G", 24 * GIB, "ampere"),
+    "25b6": Model("A16", 16 * GIB, "ampere"),
+    "26b5": Model("L40", 48 * GIB, "ada-lovelace"),
+    "26b9": Model("L40S", 48 * GIB, "ada-lovelace"),
+    "26ba": Model("L20", 48 * GIB, "ada-lovelace"),
+    "27b8": Model("L4", 24 * GIB, "ada-lovelace"),
+    "2330": Model("H100 SXM5 80GB", 80 * GIB, "hopper"),
+    "2331": Model("H100 PCIe 80GB", 80 * GIB, "hopper"),
+    "2321": Model("H100 NVL 94GB", 94 * GIB, "hopper"),
+    "2329": Model("H20 96GB", 96 * GIB, "hopper"),
+    "2335": Model("H200 SXM 141GB", 141 * GIB, "hopper"),
+    "233b": Model("H200 NVL 141GB", 141 * GIB, "hopper"),
+    "2342": Model("GH200 96GB", 96 * GIB, "hopper"),
+    "2348": Model("GH200 144GB", 144 * GIB, "hopper"),
+    "2901": Model("B200 180GB", 180 * GIB, "blackwell"),
+    "2941": Model("GB200 186GB", 186 * GIB, "blackwell"),
+    "2bb1": Model("RTX PRO 6000 Blackwell", 96 * GIB, "blackwell"),
+    "2bb4": Model("RTX PRO 6000 Blackwell Max-Q", 96 * GIB, "blackwell"),
+    "2bb5": Model("RTX PRO 6000 Blackwell Server", 96 * GIB, "blackwell"),
+}
+
+VENDOR = Vendor(
+    name="nvidia",
+    title="NVIDIA",
+    pci_vendor_id="10de",
+    models=_MODELS,
+    resources={"nvidia": "nvidia.com/gpu"},
+    device_id_pattern=r"^(?P<key>GPU-[0-9a-f-]+)(?:::\d+)?$",
+    device_id_fact="uuid",
+    device_globs=("/dev/nvidia[0-9]*",),
+    control_nodes=("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"),
+    required_nodes=("/dev/nvidiactl", "/dev/nvidia-uvm"),
+    node_label="nvidia.com/gpu.present",
+    foreign_drivers=("nouveau", "vfio-pci"),
+    tool=("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name,memory.total,driver_version", "--format=csv,noheader,nounits"),
+    visible_env="NVIDIA_VISIBLE_DEVICES",
+    stale_resource_prefix="nvidia.com/",
+    plugin=DevicePlugin(
+        name="nvidia-device-plugin",
+        image="nvcr.io/nvidia/k8s-device-plugin",
+        version="v0.20.1",
+        socket="nvidia-*.sock",
+        # Without the vendor's container runtime the plugin finds libnvidia-ml below the driver root,
+        # and only a privileged pod may open the control nodes that the library needs.
+        privileged=True,
+        host_paths=(
+            HostPath("device-plugins", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins", read_only=False),
+            HostPath("driver-root", "/", "/driver-root"),
+        ),
+        environment={"NVIDIA_MIG_MONITOR_DEVICES": "all"},
+        tolerations=({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+        options={
+            "pass_device_specs": PluginOption("--pass-device-specs={value}", "bool", default="true"),
+            "driver_root": PluginOption("--nvidia-driver-root={value}", default="/"),
+            "driver_root_in_container": PluginOption("--container-driver-root={value}", default="/driver-root"),
+            "fail_on_init_error": PluginOption("--fail-on-init-error={value}", "bool"),
+            "mig_strategy": PluginOption("--mig-strategy={value}", choices=("none", "single", "mixed")),
+            "device_list_strategy": PluginOption(
+                "--device-list-strategy={value}", choices=("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
+            ),
+            "device_id_strategy": PluginOption("--device-id-strategy={value}", choices=("uuid", "index")),
+        },
+    ),
+)
