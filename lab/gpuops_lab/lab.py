@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuops_lab import control_groups, control_plane, images, network, place, state, system_tree
+from gpuops_lab.command import last_line
 from gpuops_lab.control_plane import ControlPlane
 from gpuops_lab.errors import LabError
 from gpuops_lab.hardware import catalogue
@@ -150,9 +151,11 @@ def _wait_for_nodes(taken: Place, plans: list[NodePlan], image_names: set[str]) 
         waiting = _not_ready(reader, plans, image_names)
         if not waiting:
             return
+        first, reason = next(iter(waiting.items()))
+        log = start.log_file(taken, first)
+        if start.has_ended(taken, first):
+            raise LabError(f"node {first} ended while it booted: {last_line(log.read_text(errors='replace'))}", f"read {log}")
         if time.monotonic() > deadline:
-            first, reason = next(iter(waiting.items()))
-            log = start.log_file(taken, first)
             raise LabError(f"node {first} is not ready after {READY_TIMEOUT:.0f} s: {reason}", f"read {log}")
         time.sleep(0.25)
 

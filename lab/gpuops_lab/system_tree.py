@@ -28,7 +28,7 @@ MASKED_UNITS = (
     "systemd-tmpfiles-clean.timer", "systemd-udevd.service", "systemd-udev-trigger.service",
     "systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-update-utmp.service",
     "systemd-binfmt.service", "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "dev-hugepages.mount",
-    "systemd-modules-load.service", "systemd-sysctl.service", "systemd-firstboot.service",
+    "systemd-modules-load.service", "modprobe@.service", "systemd-sysctl.service", "systemd-firstboot.service",
     "proc-sys-fs-binfmt_misc.automount", "run-rpc_pipefs.mount", "systemd-remount-fs.service",
 )  # fmt: skip
 DEFAULT_MIRROR = "http://deb.debian.org/debian"

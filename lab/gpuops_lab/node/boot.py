@@ -143,7 +143,9 @@ def _mount_sys(root: Path, hardware: Path, hierarchies: list[str]) -> None:
 def _mount_proc(root: Path, hardware: Path) -> None:
     mount("proc", root / "proc", "proc", "nosuid nodev noexec")
     _bind(hardware / "proc/driver", root / "proc/driver")
-    _bind(hardware / "proc/modules", root / "proc/modules")
+    # A kernel without loadable modules has no such file, and procfs takes no new one.
+    if (root / "proc/modules").exists():
+        _bind(hardware / "proc/modules", root / "proc/modules")
 
 
 def _pivot(root: Path) -> None:

@@ -15,7 +15,7 @@ from gpuops_lab.hardware import catalogue, tree
 from gpuops_lab.node import files
 from gpuops_lab.node.boot import BootPlan
 from gpuops_lab.node.files import NodePlan
-from gpuops_lab.node.supervisor import INIT_FILE
+from gpuops_lab.node.supervisor import ENDED_FILE, INIT_FILE
 from gpuops_lab.paths import LAB_FOLDER, state_folder
 from gpuops_lab.place import Place
 
@@ -85,3 +85,8 @@ def init_process(place: Place, node: str) -> int | None:
     except (FileNotFoundError, ValueError):
         return None
     return pid if pid in control_groups.processes(f"{place.control_group}/{node}") else None
+
+
+def has_ended(place: Place, node: str) -> bool:
+    """Whether a node was booted and has powered off, or could not boot."""
+    return (place.folder / "nodes" / node / ENDED_FILE).exists()

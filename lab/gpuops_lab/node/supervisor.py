@@ -18,16 +18,19 @@ from gpuops_lab import control_groups
 from gpuops_lab.node.boot import BootPlan, boot, read_plan
 
 INIT_FILE = "init"
+ENDED_FILE = "ended"
 _NAMESPACES = os.CLONE_NEWNS | os.CLONE_NEWUTS | os.CLONE_NEWIPC | os.CLONE_NEWPID | os.CLONE_NEWCGROUP
 
 
 def main() -> int:
     """Boot the node of the folder given as the only argument until it powers off."""
     folder = sys.argv[1]
+    Path(folder, ENDED_FILE).unlink(missing_ok=True)
     while True:
         number = _boot_once(read_plan(folder))
         print(f"node ended with signal {number}", flush=True)
         if number != signal.SIGHUP:
+            Path(folder, ENDED_FILE).touch()
             return 0
 
 
