@@ -1,7 +1,7 @@
 # Copyright: Contributors to the gpuops.k8s project
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-.PHONY: help setup demo down test test-quick lint clean
+.PHONY: help setup demo down test test-quick molecule lint clean
 SHELL := /bin/sh
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
@@ -27,6 +27,10 @@ test: setup ## Every test, with labs of their own; a running demo lab stays unto
 test-quick: setup ## The tests that need neither root nor a lab
 	@mkdir -p build/test
 	@python -m pytest -m "not lab" -n auto
+
+molecule: setup ## The molecule scenarios, on a lab of their own
+	@gpuops-lab build >/dev/null
+	@MOLECULE_GLOB='molecule/*/molecule.yml' molecule test --all
 
 lint: setup ## Every static check
 	@python tools/lint.py

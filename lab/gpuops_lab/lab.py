@@ -114,6 +114,7 @@ def _start(name: str, topology: Topology, parts: Parts, report: Report) -> dict[
         "kubernetes": parts.kubernetes,
         "kubeconfig": str(plane.kubeconfig),
         "server": plane.server,
+        "kubectl": str(parts.programs["kubectl"]),
         "seconds": seconds,
         "images": sorted(parts.images.names),
         "nodes": [_node_state(plan) for plan in plans],

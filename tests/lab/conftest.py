@@ -1,0 +1,35 @@
+# Copyright: Contributors to the gpuops.k8s project
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One lab for all tests that only read or break-and-mend it; tests of a lab's life make their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.harness import Lab
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs a lab."""
+    for item in items:
+        if "tests/lab/" in item.nodeid:
+            item.add_marker(pytest.mark.lab)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def root() -> None:
+    """A run without root must not look as if the lab had been tested."""
+    assert os.geteuid() == 0, "tests/lab starts real Kubernetes nodes and needs root; without it run: make test-quick"
+
+
+@pytest.fixture(scope="session")
+def demo() -> Iterator[Lab]:
+    """The demo topology with gpuops.k8s.site applied once."""
+    lab = Lab("test-demo", "demo")
+    with lab.running():
+        lab.first_run = lab.playbook("site")
+        yield lab
