@@ -126,7 +126,9 @@ def _debian_packages() -> None:
     for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-qq", "--no-install-recommends", *missing]):
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise SetupError(f"{' '.join(command[:2])} failed: {done.stderr.strip().splitlines()[-1:]}; install {missing} yourself")
+            raise SetupError(
+                f"{' '.join(command[:2])} failed: {done.stderr.strip().splitlines()[-1:]}; install {missing} yourself"
+            )
 
 
 def _is_there(program: str) -> bool:

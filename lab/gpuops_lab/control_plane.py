@@ -229,5 +229,7 @@ def wait_ready(place: Place, timeout: float) -> None:
             log = log_file(place, name)
             raise LabError(f"{name} ended: {last_line(log.read_text(errors='replace'))}", f"read {log}")
         if time.monotonic() > deadline:
-            raise LabError(f"the API server is not ready after {timeout:.0f} s: {reason}", f"read {log_file(place, 'kube-apiserver')}")
+            raise LabError(
+                f"the API server is not ready after {timeout:.0f} s: {reason}", f"read {log_file(place, 'kube-apiserver')}"
+            )
         time.sleep(0.1)

@@ -84,11 +84,17 @@ class Lab:
     def playbook(self, name: str, *arguments: str, inventory: Path | None = None) -> PlaybookRun:
         """Run one of the collection's playbooks on the lab's inventory."""
         shutil.rmtree(self.output, ignore_errors=True)
+        chosen = str(inventory or self.folder / "inventory.yml")
+        command = [PROGRAMS / "ansible-playbook", "-i", chosen, f"gpuops.k8s.{name}", *arguments]
         done = subprocess.run(
-            [PROGRAMS / "ansible-playbook", "-i", str(inventory or self.folder / "inventory.yml"), f"gpuops.k8s.{name}", *arguments],
-            cwd=CHECKOUT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8", "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg")},
-        )  # fmt: skip
+            command,
+            cwd=CHECKOUT,
+            env=ansible_environment(),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
         return PlaybookRun(done.returncode, done.stdout + done.stderr, read_recap(done.stdout))
 
     def evidence(self) -> dict[str, Any]:
@@ -105,6 +111,12 @@ class Lab:
         )  # fmt: skip
         assert done.returncode == 0, f"kubectl {words}: {done.stderr[-1000:]}"
         return done.stdout
+
+
+def ansible_environment() -> dict[str, str]:
+    """A user's environment with nothing but this checkout's settings."""
+    configuration = str(CHECKOUT / "ansible.cfg")
+    return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8", "ANSIBLE_CONFIG": configuration}
 
 
 def read_recap(output: str) -> dict[str, dict[str, int]]:
@@ -139,7 +151,9 @@ def host_traces(name: str) -> dict[str, list[str]]:
         "namespaces": sorted(path.name for path in Path("/run/netns").glob("gpuops-*")),
         "tables": sorted(line for line in _read("nft", "list", "tables").splitlines() if "gpuops" in line),
         "groups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob(f"**/gpuops/{name}")),
-        "mounts": sorted(line for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines() if f"gpuops/{name}" in line),
+        "mounts": sorted(
+            line for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines() if f"gpuops/{name}" in line
+        ),
         "folders": sorted(str(path) for path in Path("/var/lib/gpuops").glob(name)),
         "processes": sorted(processes),
         "forwarding": [Path("/proc/sys/net/ipv4/ip_forward").read_text(encoding="utf-8").strip()],

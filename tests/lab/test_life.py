@@ -97,21 +97,19 @@ def test_two_labs_live_side_by_side(small_topology: str) -> None:
 def test_a_rebooted_node_comes_back_by_itself(small_topology: str) -> None:
     lab = Lab("test-reboot", small_topology)
     with lab.running():
-        before = lab.inside("one", "cat /proc/sys/kernel/random/boot_id; stat -c %Y /proc/1")
-        subprocess.run(
-            [PROGRAMS / "gpuops-lab", "ssh", "--name", lab.name, "one", "--", "systemctl reboot"], capture_output=True, check=False
-        )
+        before = _boot_time(lab)
+        lab.command("ssh", "one", "--", "systemctl reboot", check=False)
         deadline = time.monotonic() + 60
-        while True:
-            done = subprocess.run(
-                [PROGRAMS / "gpuops-lab", "ssh", "--name", lab.name, "one", "--", "cat /proc/sys/kernel/random/boot_id; stat -c %Y /proc/1"],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            if done.returncode == 0 and done.stdout != before:
-                break
+        while _boot_time(lab) in ("", before):
             assert time.monotonic() < deadline, "the node did not come back within 60 s"
             time.sleep(0.5)
         lab.kubectl("wait", "--for=condition=Ready", "node/one", "--timeout=60s")
+
+
+def _boot_time(lab: Lab) -> str:
+    """When the node's PID 1 started, "" while it cannot be reached."""
+    done = lab.command("ssh", "one", "--", "stat -c %Y /proc/1", check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def test_a_node_is_a_host_of_its_own(small_topology: str) -> None:

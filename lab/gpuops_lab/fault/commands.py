@@ -62,7 +62,9 @@ def _clear(chosen: argparse.Namespace) -> int:
 
 def _list(chosen: argparse.Namespace) -> int:
     running = lab.status(chosen.name)["running"]
-    applied = {target.node: [vars(f) for f in kinds.read_applied(target)] for target in _targets(chosen.name)} if running else {}
+    applied = (
+        {target.node: [vars(f) for f in kinds.read_applied(target)] for target in _targets(chosen.name)} if running else {}
+    )
     if chosen.json:
         print(json.dumps({"kinds": kinds.descriptions(), "applied": applied}, indent=1))
         return 0

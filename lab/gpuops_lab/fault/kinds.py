@@ -103,7 +103,7 @@ def _leak(target: Target, fault: Fault) -> None:
     drop_in = (
         "version = 3\n"
         "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n"
-        "  runtime_type = \"io.containerd.runc.v2\"\n"
+        '  runtime_type = "io.containerd.runc.v2"\n'
         f'  base_runtime_spec = "{_BASE_SPEC}"\n'
         "  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n"
         "    SystemdCgroup = true\n"

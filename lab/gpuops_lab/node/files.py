@@ -250,5 +250,3 @@ def _units(upper: Path) -> None:
         link = wanted / name
         link.unlink(missing_ok=True)
         link.symlink_to(f"/etc/systemd/system/{name}")
-
-

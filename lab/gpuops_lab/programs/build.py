@@ -69,8 +69,10 @@ def build_all(components: list[Component], report: Report) -> list[Path]:
         go = find_go()
         remaining = sum(program.cold_seconds for _, program in missing)
         for position, (component, program) in enumerate(missing, start=1):
-            report(f"build {component.name} {component.version}: {program.name} ({position} of {len(missing)}), "
-                   f"about {remaining} s left with an empty Go cache")
+            report(
+                f"build {component.name} {component.version}: {program.name} ({position} of {len(missing)}), "
+                f"about {remaining} s left with an empty Go cache"
+            )
             seconds = _build(go, component, program)
             remaining -= program.cold_seconds
             report(f"build {component.name} {component.version}: {program.name} done in {seconds:.0f} s")
@@ -87,8 +89,13 @@ def _build(go: Path, component: Component, program: Program) -> float:
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOWORK": "off"}
     try:
         done = subprocess.run(
-            command, cwd=component.folder, env=environment, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False,
+            command,
+            cwd=component.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode != 0:
             raise LabError(

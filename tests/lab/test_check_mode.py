@@ -1,0 +1,35 @@
+# Copyright: Contributors to the gpuops.k8s project
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpuops.k8s.site --check on a cluster that has seen nothing yet."""
+
+from __future__ import annotations
+
+import json
+
+from tests.lab.harness import Lab
+
+
+def _objects(lab: Lab) -> dict[str, str]:
+    """Name and resource version of everything that the play could change."""
+    kinds = "namespaces,daemonsets,serviceaccounts,pods,nodes"
+    items = json.loads(lab.kubectl("get", kinds, "--all-namespaces", "--output", "json"))["items"]
+    return {
+        f"{item['kind']}/{item['metadata'].get('namespace', '')}/{item['metadata']['name']}": json.dumps(
+            {"labels": item["metadata"].get("labels"), "spec": item.get("spec")}, sort_keys=True
+        )
+        for item in items
+    }
+
+
+def test_check_before_the_first_run_predicts_and_changes_nothing() -> None:
+    lab = Lab("test-check", "three_vendors")
+    with lab.running():
+        before = _objects(lab)
+        run = lab.playbook("site", "--check", "--diff")
+        assert run.code == 0, run.output[-4000:]
+        assert run.changed >= 3, "three device plugins are to be predicted"
+        assert _objects(lab) == before
+        assert not lab.output.exists(), "check mode writes no evidence"
+        for name in ("nvidia-device-plugin", "amdgpu-device-plugin", "intel-gpu-plugin"):
+            assert name in run.output
