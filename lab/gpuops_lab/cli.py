@@ -28,8 +28,14 @@ def report(line: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parser = _parser()
-    chosen = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    remote: list[str] = []
+    # Options may follow the node; all after "--" belongs to the command there.
+    if words[:1] == ["ssh"] and "--" in words:
+        position = words.index("--")
+        words, remote = words[:position], words[position + 1 :]
+    chosen = _parser().parse_args(words)
+    chosen.remote = remote
     try:
         handler: Handler = chosen.handler
         return handler(chosen)
@@ -51,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     ssh = _add(commands, "ssh", "open a shell on a node, or run a command there", _ssh)
     ssh.add_argument("--name", default=DEFAULT_NAME)
     ssh.add_argument("node", metavar="NODE")
-    ssh.add_argument("words", nargs=argparse.REMAINDER, metavar="-- CMD", help="command to run")
+    ssh.usage = "gpuops-lab ssh [--name NAME] NODE [-- CMD ...]"
     fault_commands.add_parser(commands, DEFAULT_NAME)
     contract_parser = _add(commands, "contract", "record how a device plugin answers a kubelet", contract.run)
     contract.add_arguments(contract_parser)
@@ -123,8 +129,7 @@ def _ssh(chosen: argparse.Namespace) -> int:
     addresses = {node["name"]: node["address"] for node in document["nodes"]}
     if chosen.node not in addresses:
         raise LabError(f"lab {chosen.name} has no node {chosen.node!r}", f"it has: {', '.join(addresses)}")
-    words = chosen.words[1:] if chosen.words[:1] == ["--"] else chosen.words
-    command = ["ssh", *state.ssh_arguments(chosen.name), f"root@{addresses[chosen.node]}", *words]
+    command = ["ssh", *state.ssh_arguments(chosen.name), f"root@{addresses[chosen.node]}", *chosen.remote]
     os.execvp("ssh", command)
 
 
