@@ -38,7 +38,8 @@ def describe_path(path: str) -> Dict[str, str]:
 
 def verb_of(method: str, path: str, query: Optional[Dict[str, Any]] = None) -> str:
     """The RBAC verb that a request needs."""
-    named = bool(describe_path(path)["name"])
+    parts = describe_path(path)
+    named = bool(parts["name"]) or not parts["resource"]
     if method == "GET":
         if query and query.get("watch"):
             return "watch"

@@ -11,6 +11,7 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     HostPath,
     Model,
     PluginOption,
+    Reading,
     Vendor,
 )
 
@@ -48,6 +49,16 @@ VENDOR = Vendor(
     tool=("rocm-smi", "--showid"),
     visible_env="",
     stale_resource_prefix="amd.com/",
+    reading=Reading(
+        drm_nodes=True,
+        uuid_file="unique_id",
+        memory_files=("mem_info_vram_total",),
+        version_files=("/sys/module/{driver}/version",),
+        # Newer kernels write a dot before the number.
+        partition_folders="/sys/devices/platform/amdgpu_xcp[_.]*",
+        topology="/sys/class/kfd/kfd/topology/nodes",
+        missing_nodes_hint="Look at dmesg for amdgpu, and that udev runs.",
+    ),
     plugin=DevicePlugin(
         name="amdgpu-device-plugin",
         image="docker.io/rocm/k8s-device-plugin",

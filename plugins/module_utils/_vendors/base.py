@@ -62,6 +62,30 @@ class DevicePlugin:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """Where a node tells more about a GPU than its PCI function does.
+
+    Paths begin at the node's root; C({pci}) is the GPU's PCI address, C({driver}) its driver,
+    C({minor}) the number from the information file, C({card}) the DRM card's name.
+    Everything is optional; the readers are the same for all vendors.
+    """
+
+    information: str = ""  # file of "Key: value" lines, one per GPU
+    uuid_key: str = ""
+    minor_key: str = ""
+    model_key: str = ""
+    device_node: str = ""  # the GPU's own device node, by minor
+    drm_nodes: bool = False  # programs use the GPU through its DRM card and render node
+    uuid_file: str = ""  # in the PCI folder
+    memory_files: Tuple[str, ...] = ()  # in the PCI folder, patterns; bytes; the first that matches counts, its files are summed
+    version_files: Tuple[str, ...] = ()
+    partition_folders: str = ""  # pattern; a folder's name is the device plugin's id of the partition
+    topology: str = ""  # folder of KFD nodes, which tell the GPU that a partition belongs to
+    tool_columns: Tuple[str, ...] = ()  # what the tool prints, comma separated: GPU record keys, memory_mib, or "" to skip
+    missing_nodes_hint: str = ""  # what makes the device nodes appear
+
+
+@dataclass(frozen=True)
 class Vendor:
     """All that the collection knows of one vendor. Ids are lower-case hex without C(0x)."""
 
@@ -81,6 +105,7 @@ class Vendor:
     visible_env: str = ""  # environment variable that names the devices inside a container
     required_nodes: Tuple[str, ...] = ()  # control nodes without which no program works
     stale_resource_prefix: str = ""  # resources below it belong to this vendor
+    reading: Reading = Reading()
 
 
 GIB = 1024**3

@@ -11,6 +11,7 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     HostPath,
     Model,
     PluginOption,
+    Reading,
     Vendor,
 )
 
@@ -50,6 +51,12 @@ VENDOR = Vendor(
     tool=("xpu-smi", "discovery", "--dump", "1,2,3"),
     visible_env="",
     stale_resource_prefix="gpu.intel.com/",
+    reading=Reading(
+        drm_nodes=True,
+        memory_files=("drm/{card}/lmem_total_bytes", "tile*/physical_vram_size_bytes"),
+        version_files=("/sys/module/{driver}/version",),
+        missing_nodes_hint="Look at dmesg for {driver}, and that udev runs.",
+    ),
     plugin=DevicePlugin(
         name="intel-gpu-plugin",
         image="docker.io/intel/intel-gpu-plugin",

@@ -11,6 +11,7 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     HostPath,
     Model,
     PluginOption,
+    Reading,
     Vendor,
 )
 
@@ -62,6 +63,16 @@ VENDOR = Vendor(
     tool=("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name,memory.total,driver_version", "--format=csv,noheader,nounits"),
     visible_env="NVIDIA_VISIBLE_DEVICES",
     stale_resource_prefix="nvidia.com/",
+    reading=Reading(
+        information="/proc/driver/nvidia/gpus/{pci}/information",
+        uuid_key="GPU UUID",
+        minor_key="Device Minor",
+        model_key="Model",
+        device_node="/dev/nvidia{minor}",
+        version_files=("/sys/module/{driver}/version", "/proc/driver/nvidia/version"),
+        tool_columns=("", "uuid", "pci_address", "model", "memory_mib", "driver_version"),
+        missing_nodes_hint="Run nvidia-modprobe -u -c=0, or enable nvidia-persistenced.",
+    ),
     plugin=DevicePlugin(
         name="nvidia-device-plugin",
         image="nvcr.io/nvidia/k8s-device-plugin",
