@@ -99,10 +99,11 @@ def _node(node: Json, pods: List[Json], vendors: Mapping[str, Vendor]) -> Json:
                 holders[name].append({**who, "quantity": number})
     condition = next((each for each in status.get("conditions") or [] if each.get("type") == "Ready"), {})
     ready = condition.get("status") == "True"
+    why = ": ".join(filter(None, (condition.get("reason"), condition.get("message")))) or "unknown"
     return {
         "name": metadata["name"],
         "ready": ready,
-        "ready_reason": "" if ready else ": ".join(filter(None, (condition.get("reason"), condition.get("message")))) or "unknown",
+        "ready_reason": "" if ready else why,
         "unschedulable": bool(spec.get("unschedulable", False)),
         "taints": [{key: str(each.get(key) or "") for key in ("key", "value", "effect")} for each in spec.get("taints") or []],
         "hostname_label": (metadata.get("labels") or {}).get(HOSTNAME_LABEL, ""),

@@ -21,6 +21,7 @@ _HOPELESS = frozenset(
      "RunContainerError", "CrashLoopBackOff")
 )  # fmt: skip
 _WORKERS = 8
+_STAY_PENDING = ("over", "select")  # kinds that are right when they find no place
 _SLICE = 5.0  # seconds of one watch, so that deadlines are looked at in between
 _UNSCHEDULABLE_GRACE = 10.0  # seconds that the scheduler may need to see what an earlier pod gave back
 _LOG_PAUSE = 0.1
@@ -110,8 +111,9 @@ class Runner:
         waiting = {probe.name: probe for probe in probes}
         while waiting and time.monotonic() < deadline:
             left = max(1.0, min(_SLICE, deadline - time.monotonic()))
+            selector = objects.run_selector(self.run_id)
             # Without a resource version a watch begins with the pods as they are, so no change can be missed.
-            for event in self.cluster.watch(self.pods_path, label_selector=objects.run_selector(self.run_id), timeout_seconds=left):
+            for event in self.cluster.watch(self.pods_path, label_selector=selector, timeout_seconds=left):
                 probe = waiting.get(event["object"]["metadata"]["name"])
                 if probe is not None:
                     observe(probe, event["type"], event["object"])
@@ -124,18 +126,20 @@ class Runner:
                     probe.settle()
                     del waiting[probe.name]
         for probe in waiting.values():
-            probe.settle("Timeout", f"{probe.reason or 'nothing happened'} within {self.timeout:.0f} s: {probe.message}".rstrip(": "))
-            probe.reason = "Timeout"
+            seen = f"{probe.reason or 'nothing happened'} within {self.timeout:.0f} s: {probe.message}"
+            probe.settle("Timeout", seen.rstrip(": "))
 
     def _has_run(self, probe: Probe) -> bool:
-        return probe.kind not in ("over", "select") and probe.phase in ("Running", "Succeeded", "Failed") and bool(probe.placed)
+        has_started = probe.phase in ("Running", "Succeeded", "Failed") and bool(probe.placed)
+        return has_started and probe.kind not in _STAY_PENDING
 
     def _read_report(self, probe: Probe, deadline: float) -> None:
         """Read the log until the report is complete; the container may be a moment behind its status."""
         pause = _LOG_PAUSE
+        path = f"{self.pods_path}/{probe.name}/log"
         while True:
             try:
-                probe.report = objects.parse_report(self.cluster.text(f"{self.pods_path}/{probe.name}/log", {"tailLines": 4096}))
+                probe.report = objects.parse_report(self.cluster.text(path, {"tailLines": 4096}))
             except ApiError as error:
                 if error.status == 0:
                     raise
@@ -183,7 +187,7 @@ def observe(probe: Probe, event: str, pod: Json) -> None:
 
 
 def _observe_pending(probe: Probe, status: Json) -> None:
-    waiting_to_stay = probe.kind in ("over", "select")
+    waiting_to_stay = probe.kind in _STAY_PENDING
     if waiting_to_stay and probe.placed:
         probe.settle("Scheduled", f"placed on {probe.placed}")
         return
@@ -207,7 +211,8 @@ def _ended(status: Json) -> str:
     for container in status.get("containerStatuses") or []:
         ended = (container.get("state") or {}).get("terminated")
         if ended:
-            return f"container ended with exit code {ended.get('exitCode')}: {ended.get('message') or ended.get('reason', '')}".rstrip(": ")
+            why = ended.get("message") or ended.get("reason") or "no reason given"
+            return f"container ended with exit code {ended.get('exitCode')}: {why}"
     return ""
 
 
@@ -250,7 +255,8 @@ def wait_until_gone(
         if not names or time.monotonic() > deadline:
             return names
         remaining = set(names)
-        for event in cluster.watch(path, label_selector=selector, timeout_seconds=min(_SLICE, max(1.0, deadline - time.monotonic()))):
+        seconds = min(_SLICE, max(1.0, deadline - time.monotonic()))
+        for event in cluster.watch(path, label_selector=selector, timeout_seconds=seconds):
             if event["type"] == "DELETED":
                 remaining.discard(event["object"]["metadata"]["name"])
                 note(remaining)
