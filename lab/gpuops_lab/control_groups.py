@@ -26,12 +26,12 @@ def hierarchies() -> list[Path]:
     """Folders of all hierarchies that a lab makes groups in."""
     if is_unified():
         return [ROOT]
-    return sorted(path.parent for path in ROOT.glob("*/cgroup.procs") if path.parent.name != "unified")
+    return sorted(path.parent for path in ROOT.glob("*/cgroup.procs"))
 
 
 def controllers() -> list[str]:
-    """Names of the v1 hierarchies that a node mounts anew."""
-    return [path.name for path in hierarchies()]
+    """Names of the v1 hierarchies that a node mounts anew; beside them some hosts have v2 without controllers."""
+    return [path.name for path in hierarchies() if path.name != "unified"]
 
 
 def create(group: str) -> None:

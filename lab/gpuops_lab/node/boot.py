@@ -62,7 +62,21 @@ def boot(plan: BootPlan) -> NoReturn:
     _pivot(root)
     socket.sethostname(plan.hostname)
     os.setsid()
-    os.execve("/lib/systemd/systemd", ["/lib/systemd/systemd", "--system"], _ENVIRONMENT)
+    os.execve("/lib/systemd/systemd", ["/lib/systemd/systemd", "--system", *_systemd_options(plan)], _ENVIRONMENT)
+
+
+def _systemd_options(plan: BootPlan) -> list[str]:
+    """In a container systemd takes from its own command line what it else reads from the kernel's.
+
+    On hosts with the v1 hierarchies it must not mix them with v2, which the kubelet then could not follow.
+    """
+    if not plan.hierarchies:
+        return []
+    return [
+        "systemd.unified_cgroup_hierarchy=0",
+        "systemd.legacy_systemd_cgroup_controller=1",
+        "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",
+    ]
 
 
 def mount(source: str | Path, target: str | Path, kind: str, flags: str = "", data: str = "") -> None:

@@ -46,6 +46,7 @@ _UNITS = {
 [Unit]
 Description=containerd container runtime
 After=network.target
+StartLimitIntervalSec=0
 
 [Service]
 Type=notify
@@ -78,6 +79,7 @@ WantedBy=multi-user.target
 Description=Kubernetes kubelet
 After=containerd.service
 Wants=containerd.service
+StartLimitIntervalSec=0
 
 [Service]
 Delegate=yes
@@ -93,6 +95,7 @@ WantedBy=multi-user.target
 [Unit]
 Description=Kubernetes service proxy
 After=network.target
+StartLimitIntervalSec=0
 
 [Service]
 Restart=always
