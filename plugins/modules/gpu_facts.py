@@ -86,7 +86,7 @@ ansible_facts:
             device_id: {description: PCI device id., returned: always, type: str, sample: "2330"}
             model: {description: Name of the model., returned: always, type: str, sample: H100 SXM5 80GB}
             memory_bytes: {description: Memory in bytes., returned: always, type: int, sample: 85899345920}
-            memory_source: {description: "Where the memory is known from: driver, nominal or unknown.", returned: always, type: str}
+            memory_source: {description: "Where it is known from: driver, nominal or unknown.", returned: always, type: str}
             architecture: {description: Architecture of the model., returned: always, type: str, sample: hopper}
             driver: {description: Bound kernel driver., returned: always, type: str, sample: nvidia}
             driver_version: {description: Its version., returned: always, type: str, sample: 580.95.05}
@@ -104,7 +104,7 @@ ansible_facts:
               type: str
               sample: ready
             ready: {description: Whether the state is ready., returned: always, type: bool}
-            resource: {description: Extended resource that it should add to., returned: always, type: str, sample: nvidia.com/gpu}
+            resource: {description: The resource that it adds to., returned: always, type: str, sample: nvidia.com/gpu}
         vendors: {description: Vendors with at least one GPU., returned: always, type: list, elements: str}
         count: {description: Number of physical GPUs., returned: always, type: int}
         resources:
@@ -122,7 +122,6 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.collect import collect
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
 

@@ -29,7 +29,8 @@ try:
     import kubernetes
     import urllib3
     import yaml
-    from urllib3.exceptions import HTTPError, InsecureRequestWarning, NewConnectionError, ProtocolError, SSLError, TimeoutError
+    from urllib3.exceptions import HTTPError, InsecureRequestWarning, NewConnectionError, ProtocolError, SSLError
+    from urllib3.exceptions import TimeoutError as NoAnswerError
 
     _LIBRARY_ERROR = ""
 except ImportError:
@@ -71,7 +72,8 @@ class Cluster:
         try:
             client = kubernetes.client.ApiClient(configuration)
         except (OSError, ValueError) as error:  # an unreadable certificate shows up here
-            raise GpuOpsError(f"Preparing the connection to {configuration.host}: {error}", _credentials_hint(configuration)) from None
+            what = f"Preparing the connection to {configuration.host}: {error}"
+            raise GpuOpsError(what, _credentials_hint(configuration)) from None
         return cls(client, options.timeout)
 
     def get(self, path: str, query: Query = None) -> Dict[str, Any]:
@@ -187,7 +189,9 @@ class Cluster:
         """The server's version, for example v1.36.3."""
         return str(self._json("GET", "/version").get("gitVersion") or "")
 
-    def _json(self, method: str, path: str, query: Query = None, body: Any = None, content_type: str = _JSON) -> Dict[str, Any]:
+    def _json(
+        self, method: str, path: str, query: Query = None, body: Any = None, content_type: str = _JSON
+    ) -> Dict[str, Any]:
         response = self._send(method, path, query, body, content_type)
         try:
             document = json.loads(response.data)
@@ -258,13 +262,14 @@ class Cluster:
         except NewConnectionError as error:
             hint = "Check that the API server runs and that its address is right."
             raise ApiError(f"{what}: not reached: {_detail(error)}", hint, reason="Unreachable") from None
-        except TimeoutError:
+        except NoAnswerError:
             hint = "Check the network to the server, or raise request_timeout."
             raise ApiError(f"{what}: no answer within {read_timeout:g} s", hint, reason="Timeout") from None
         except ProtocolError as error:
             raise ApiError(f"{what}: the connection broke: {_detail(error)}", "Try again.", reason="Reset") from None
         except (HTTPError, OSError, ValueError) as error:
-            raise ApiError(f"{what}: {_detail(error)}", "Check the server address of the kubeconfig.", reason="Unreachable") from None
+            hint = "Check the server address of the kubeconfig."
+            raise ApiError(f"{what}: {_detail(error)}", hint, reason="Unreachable") from None
 
     def _headers(self, content_type: str, method: str) -> Dict[str, str]:
         headers = {"User-Agent": self._agent, "Accept": "*/*" if content_type == "*/*" else _JSON}
@@ -299,7 +304,11 @@ def _override(configuration: Any, options: ConnectionOptions) -> None:
         configuration.host = options.host if "://" in options.host else f"https://{options.host}"
     if options.api_key:
         configuration.api_key = {"BearerToken": f"Bearer {options.api_key}"}
-    for name, value in (("ssl_ca_cert", options.ca_cert), ("cert_file", options.client_cert), ("key_file", options.client_key)):
+    for name, value in (
+        ("ssl_ca_cert", options.ca_cert),
+        ("cert_file", options.client_cert),
+        ("key_file", options.client_key),
+    ):
         if value:
             path = os.path.abspath(os.path.expanduser(value))
             if not os.path.isfile(path):

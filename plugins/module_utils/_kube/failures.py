@@ -147,7 +147,7 @@ def tls_error(request: Tuple[str, str, Optional[Dict[str, Any]]], server: str, d
     elif "wrong version number" in low or "unknown protocol" in low or "record layer failure" in low:
         hint = "This port does not speak TLS; check the server address."
     elif "self-signed" in low or "self signed" in low or "unable to get local issuer" in low:
-        hint = "The kubeconfig's certificate authority did not sign the server's certificate; use this cluster's own kubeconfig."
+        hint = "The kubeconfig's authority did not sign the server's certificate; use this cluster's own kubeconfig."
     else:
         hint = "Check the certificate authority and the client certificate of the kubeconfig."
     text = f"{verb_of(method, path, query)} {subject(path)} at {server}: TLS handshake failed: {detail}"

@@ -40,7 +40,8 @@ def collect(
     }  # fmt: skip
     facts["sources"]["pci"] = root.join(pci.FOLDER)
     if not root.exists(pci.FOLDER):
-        facts["problems"].append(_problem("pci_unreadable", pci.FOLDER, "there are no PCI functions to read", "Is /sys mounted?"))
+        what = "there are no PCI functions to read"
+        facts["problems"].append(_problem("pci_unreadable", pci.FOLDER, what, "Is /sys mounted?"))
     functions = pci.gpu_functions(root)
     runner = run_tool or (tools.run if root.is_live and tool_timeout > 0 else None)
     for vendor in VENDORS.values() if vendors is None else vendors:

@@ -92,18 +92,14 @@ class _Connection:
         block, ends = b"", False
         while True:
             kind, flags, stream, payload = self._next_frame()
-            if kind == _SETTINGS and not flags & _ACK:
-                self._socket.sendall(_frame(_SETTINGS, _ACK, 0, b""))
-            elif kind == _PING and not flags & _ACK:
-                self._socket.sendall(_frame(_PING, _ACK, 0, payload))
-            elif kind == _GOAWAY and struct.unpack(">I", payload[4:8])[0]:
-                raise self.error(f"the server ended the connection (HTTP/2 error {struct.unpack('>I', payload[4:8])[0]})")
-            if stream != 1:
-                continue
-            if kind == _RST_STREAM:
+            if stream == 0:
+                self._connection_frame(kind, flags, payload)
+            elif kind == _RST_STREAM:
                 raise self.error(f"the server broke off the call (HTTP/2 error {struct.unpack('>I', payload[:4])[0]})")
-            if kind == _DATA:
+            elif kind == _DATA:
                 self._add_data(_unpad(payload, flags))
+                if flags & _END_STREAM:
+                    return self._message()
             elif kind in (_HEADERS, _CONTINUATION):
                 block += _header_block(payload, flags) if kind == _HEADERS else payload
                 ends = bool(flags & _END_STREAM) if kind == _HEADERS else ends
@@ -112,8 +108,16 @@ class _Connection:
                     block = b""
                     if ends:
                         return self._message()
-            if kind == _DATA and flags & _END_STREAM:
-                return self._message()
+
+    def _connection_frame(self, kind: int, flags: int, payload: bytes) -> None:
+        if kind == _SETTINGS and not flags & _ACK:
+            self._socket.sendall(_frame(_SETTINGS, _ACK, 0, b""))
+        elif kind == _PING and not flags & _ACK:
+            self._socket.sendall(_frame(_PING, _ACK, 0, payload))
+        elif kind == _GOAWAY:
+            code = struct.unpack(">I", payload[4:8])[0]
+            if code:
+                raise self.error(f"the server ended the connection (HTTP/2 error {code})")
 
     def _add_data(self, data: bytes) -> None:
         self._body += data
@@ -175,4 +179,3 @@ def _unpad(payload: bytes, flags: int) -> bytes:
 def _header_block(payload: bytes, flags: int) -> bytes:
     block = _unpad(payload, flags)
     return block[5:] if flags & _PRIORITY else block
-

@@ -21,7 +21,9 @@ _ATTEMPTS = 4
 Registered = Dict[str, List[str]]
 
 
-def collect(kubelet_root: str = "/var/lib/kubelet", resources: Optional[Iterable[str]] = None, timeout: float = 10) -> KubeletLedger:
+def collect(
+    kubelet_root: str = "/var/lib/kubelet", resources: Optional[Iterable[str]] = None, timeout: float = 10
+) -> KubeletLedger:
     """Read the books of the kubelet below C(kubelet_root); C(timeout) is in seconds for each call.
 
     C(resources) limits the answer to these resource names. What cannot be read becomes a problem; only
@@ -60,7 +62,8 @@ def _sockets(folder: str, problems: List[Problem]) -> Tuple[List[str], bool]:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        problems.append(_problem("folder_unreadable", folder, error.strerror or str(error), "Is a kubelet set up on this node?"))
+        hint = "Is a kubelet set up on this node?"
+        problems.append(_problem("folder_unreadable", folder, error.strerror or str(error), hint))
         return [], False
     found = [name for name in names if _is_socket(os.path.join(folder, name))]
     return [name for name in found if name != "kubelet.sock"], "kubelet.sock" in found
@@ -96,12 +99,8 @@ def parse_checkpoint(document: Dict[str, Any]) -> Tuple[List[DeviceAllocation], 
         ids: Set[str] = set()
         for per_numa_node in (entry["DeviceIDs"] or {}).values():
             ids.update(per_numa_node or [])
-        allocations.append(
-            {
-                "pod_uid": entry["PodUID"], "pod": "", "namespace": "", "container": entry["ContainerName"],
-                "resource": entry["ResourceName"], "device_ids": sorted(ids),
-            }  # fmt: skip
-        )
+        owner = ("", "", entry["ContainerName"], entry["ResourceName"])
+        allocations.append(_allocation(owner, ids, pod_uid=entry["PodUID"]))
     registered = {name: sorted(set(ids or [])) for name, ids in (data.get("RegisteredDevices") or {}).items()}
     return sorted(allocations, key=_order), dict(sorted(registered.items()))
 
@@ -116,7 +115,8 @@ def _ask(path: str, timeout: float, problems: List[Problem]) -> Optional[Tuple[L
     except grpc_unary.GrpcError as error:
         problems.append(_problem("podresources_failed", path, error.message, error.hint))
     except ValueError as error:
-        problems.append(_problem("podresources_failed", path, f"the answer cannot be read: {error}", "Report the kubelet's version."))
+        message = f"the answer cannot be read: {error}"
+        problems.append(_problem("podresources_failed", path, message, "Report the kubelet's version."))
     return None
 
 
@@ -146,14 +146,19 @@ def parse_pod_resources(data: bytes) -> List[DeviceAllocation]:
             for resource, ids in _devices(protobuf.messages(container, 2)).items():
                 key = (protobuf.string(pod, 2), protobuf.string(pod, 1), protobuf.string(container, 1), resource)
                 found.setdefault(key, set()).update(ids)
-    allocations: List[DeviceAllocation] = [
-        {
-            "pod_uid": "", "pod": pod_name, "namespace": namespace, "container": container_name,
-            "resource": resource, "device_ids": sorted(ids),
-        }  # fmt: skip
-        for (namespace, pod_name, container_name, resource), ids in found.items()
-    ]
-    return sorted(allocations, key=_order)
+    return sorted((_allocation(owner, ids) for owner, ids in found.items()), key=_order)
+
+
+def _allocation(owner: Tuple[str, str, str, str], ids: Set[str], pod_uid: str = "") -> DeviceAllocation:
+    namespace, pod, container, resource = owner
+    return {
+        "pod_uid": pod_uid,
+        "pod": pod,
+        "namespace": namespace,
+        "container": container,
+        "resource": resource,
+        "device_ids": sorted(ids),
+    }
 
 
 def parse_allocatable(data: bytes) -> Registered:

@@ -77,7 +77,7 @@ class Reading:
     device_node: str = ""  # the GPU's own device node, by minor
     drm_nodes: bool = False  # programs use the GPU through its DRM card and render node
     uuid_file: str = ""  # in the PCI folder
-    memory_files: Tuple[str, ...] = ()  # in the PCI folder, patterns; bytes; the first that matches counts, its files are summed
+    memory_files: Tuple[str, ...] = ()  # patterns in the PCI folder, bytes; the first that matches counts, summed
     version_files: Tuple[str, ...] = ()
     partition_folders: str = ""  # pattern; a folder's name is the device plugin's id of the partition
     topology: str = ""  # folder of KFD nodes, which tell the GPU that a partition belongs to
