@@ -21,6 +21,8 @@ def write(machine: Machine, writer: TreeWriter) -> None:
     gpus = [gpu for gpu in machine.of("amd") if gpu.function.driver == "amdgpu"]
     if not gpus:
         return
+    for path in ("class/kfd", FOLDER):
+        writer.opaque(path)
     writer.link("class/kfd/kfd", FOLDER)
     writer.files(FOLDER, {"dev": "235:0", "uevent": "MAJOR=235\nMINOR=0\nDEVNAME=kfd"})
     writer.link("dev/char/235:0", FOLDER)

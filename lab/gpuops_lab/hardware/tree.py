@@ -45,6 +45,7 @@ def write(machine: Machine, target: Path) -> None:
     amd.write(machine, sys_writer)
     _write_modules(machine, sys_writer)
     _write_identity(machine, sys_writer)
+    _hide_absent(sys_writer)
     proc_writer = TreeWriter(target / "proc")
     proc_writer.folder("driver")
     nvidia.write(machine, proc_writer)
@@ -66,7 +67,7 @@ def device_nodes(machine: Machine) -> list[DeviceNode]:
 
 
 def _hide_host(writer: TreeWriter) -> None:
-    for path in ("bus/pci", "class/drm", "class/kfd", "class/accel", "class/hwmon", "devices/virtual/kfd", "dev/char"):
+    for path in ("bus/pci", "class/drm", "class/hwmon", "dev/char"):
         writer.opaque(path)
     for entry in sorted(os.listdir("/sys/devices")) if os.path.isdir("/sys/devices") else ():
         if entry.startswith("pci"):
@@ -78,8 +79,15 @@ def _hide_host(writer: TreeWriter) -> None:
             writer.opaque(path)
     for number, name in _COMMON_CHARACTER_DEVICES.items():
         writer.link(f"dev/char/{number}", f"devices/virtual/mem/{name}")
-    for entry in sorted(Path("/sys/devices/platform").glob("amdgpu_xcp*")):
-        writer.hide(f"devices/platform/{entry.name}")
+
+
+def _hide_absent(writer: TreeWriter) -> None:
+    """Hide what the host has and the machine has not. Programs take the mere presence of these for a driver."""
+    names = ["class/kfd", "devices/virtual/kfd", "class/accel", *(f"module/{name}" for name in _GPU_MODULES)]
+    names += [f"devices/platform/{path.name}" for path in sorted(Path("/sys/devices/platform").glob("amdgpu_xcp*"))]
+    for name in names:
+        if Path("/sys", name).exists():
+            writer.hide(name)
 
 
 def _write_modules(machine: Machine, writer: TreeWriter) -> None:
@@ -93,9 +101,6 @@ def _write_modules(machine: Machine, writer: TreeWriter) -> None:
             writer.files(folder, {"version": version, "srcversion": tools.digest(f"{name} {version}", 24).upper()})
         if (writer.root / "bus/pci/drivers" / name).is_dir():
             writer.link(f"{folder}/drivers/pci:{name}", f"bus/pci/drivers/{name}")
-    for name in _GPU_MODULES:
-        if name not in loaded and Path("/sys/module", name).exists():
-            writer.hide(f"module/{name}")
 
 
 def _loaded(machine: Machine) -> dict[str, str]:

@@ -64,8 +64,8 @@ class TreeWriter:
             ) from error
 
     def hide(self, path: str) -> None:
-        """Make lower layers' entry of this name invisible."""
+        """Make lower layers' entry of this name invisible, unless this tree has one of its own."""
         target = self.root / path
-        if self._marks and not target.exists():
+        if self._marks and not os.path.lexists(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             os.mknod(target, stat.S_IFCHR, os.makedev(0, 0))
