@@ -78,19 +78,24 @@ def up(name: str, topology: Topology, report: Report, source_name: str = "") -> 
     check_host()
     for node in topology.nodes:
         catalogue.load(node.hardware)
-    running = status(name)
-    if running["running"]:
-        if running["topology"] != topology.name:
-            raise LabError(f"lab {name} runs topology {running['topology']}", f"`gpuops-lab down --name {name}` first")
-        report(f"lab {name} is running already")
-        return running
-    parts = prepare({node.system for node in topology.nodes}, report, source_name)
-    down(name, lambda line: None)
-    try:
-        return _start(name, topology, parts, report)
-    except BaseException:
-        down(name, lambda line: None, keep_logs=True)
-        raise
+    with place.held(name):
+        running = status(name)
+        if running["running"]:
+            if running["topology"] != topology.name:
+                raise LabError(f"lab {name} runs topology {running['topology']}", f"`gpuops-lab down --name {name}` first")
+            report(f"lab {name} is running already")
+            return running
+        parts = prepare({node.system for node in topology.nodes}, report, source_name)
+        _remove(name, report_nothing)
+        try:
+            return _start(name, topology, parts, report)
+        except BaseException:
+            _remove(name, report_nothing, keep_logs=True)
+            raise
+
+
+def report_nothing(_: str) -> None:
+    """Take a progress line that nobody wants to read."""
 
 
 def _start(name: str, topology: Topology, parts: Parts, report: Report) -> dict[str, Any]:
@@ -193,9 +198,16 @@ def _why_no_ssh(address: str) -> str:
     return ""
 
 
-def down(name: str, report: Report, *, keep_logs: bool = False) -> None:
+def down(name: str, report: Report) -> None:
     """Remove every trace of a lab, from names alone; a lab that does not exist is no error."""
     check_name(name)
+    if place.find(name) is None and not state_folder(name).is_dir():
+        return
+    with place.held(name):
+        _remove(name, report)
+
+
+def _remove(name: str, report: Report, *, keep_logs: bool = False) -> None:
     taken = place.find(name)
     if taken is not None:
         if os.geteuid() != 0:

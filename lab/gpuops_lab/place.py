@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -90,6 +89,22 @@ def locked() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def held(name: str) -> Iterator[None]:
+    """Hold one lab for a change of its life; the kernel lets go of it when this process ends, however it ends.
+
+    Raises:
+        LabError: Another command is at it.
+    """
+    RUN_TIME_ROOT.mkdir(parents=True, exist_ok=True)
+    with open(RUN_TIME_ROOT / f".{name}.lock", "w", encoding="utf-8") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LabError(f"another gpuops-lab command starts or removes lab {name}", "wait for it, then try again") from None
+        yield
+
+
 def find(name: str) -> Place | None:
     """The place of a lab, None if it has none."""
     path = run_time_folder(name) / "place.json"
@@ -123,22 +138,3 @@ def take(name: str, checkout: Path) -> Place:
         place = Place(name, free, str(checkout), before)
         write_atomically(place.folder / "place.json", json.dumps(asdict(place), indent=1) + "\n")
         return place
-
-
-def owner_is_alive(pid: int, started: str) -> bool:
-    """Whether the process with this id is still the one that started at this clock tick."""
-    return pid > 0 and process_start(pid) == started
-
-
-def process_start(pid: int) -> str:
-    """Clock tick at which a process started, "" if there is none; tells a reused id from the old one."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-    return text.rpartition(")")[2].split()[19]
-
-
-def me() -> tuple[int, str]:
-    """This process's id and start tick."""
-    return os.getpid(), process_start(os.getpid())

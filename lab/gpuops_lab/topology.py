@@ -94,7 +94,7 @@ def _parse_node(path: Path, entry: Any) -> NodeSpec:
         name=entry["name"],
         hardware=entry["hardware"],
         system=system,
-        hostname=entry.get("hostname", entry["name"]),
+        hostname=entry.get("hostname") or entry["name"],
         labels=tuple(sorted((entry.get("labels") or {}).items())),
         taints=tuple(entry.get("taints") or ()),
     )
