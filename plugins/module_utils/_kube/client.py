@@ -18,7 +18,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from urllib.parse import urlencode
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import ApiError, GpuOpsError
-from ansible_collections.gpuops.k8s.plugins.module_utils._kube import failures
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import failures, wire
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.connection import (
     ConnectionOptions,
     check_kubeconfig,
@@ -91,7 +91,7 @@ class Cluster:
         items: List[Dict[str, Any]] = []
         token = ""
         while True:
-            query = _selectors(label_selector, field_selector)
+            query = wire.selectors(label_selector, field_selector)
             query.update({"limit": limit} if limit else {})
             query.update({"continue": token} if token else {})
             try:
@@ -102,7 +102,7 @@ class Cluster:
                 # The token is older than the server's history: one unpaged list instead.
                 items, token, limit = [], "", 0
                 continue
-            items.extend(_with_kind(page))
+            items.extend(wire.with_kind(page))
             metadata = page.get("metadata") or {}
             token = metadata.get("continue") or ""
             if not token:
@@ -110,13 +110,13 @@ class Cluster:
 
     def create(self, path: str, body: Dict[str, Any], *, dry_run: bool = False) -> Dict[str, Any]:
         """Create an object in the collection at C(path) and return it."""
-        return self._json("POST", path, _dry(dry_run), body)
+        return self._json("POST", path, wire.dry(dry_run), body)
 
     def apply(
         self, path: str, body: Dict[str, Any], *, field_manager: str = "gpuops.k8s", force: bool = False, dry_run: bool = False
     ) -> Dict[str, Any]:
         """Server-side apply of the object at C(path); returns the object as it is afterwards."""
-        query = _dry(dry_run)
+        query = wire.dry(dry_run)
         query.update({"fieldManager": field_manager, "force": "true" if force else "false"})
         return self._json("PATCH", path, query, body, "application/apply-patch+yaml")
 
@@ -124,7 +124,7 @@ class Cluster:
         self, path: str, body: Any, *, content_type: str = "application/merge-patch+json", dry_run: bool = False
     ) -> Dict[str, Any]:
         """Patch the object at C(path) and return it."""
-        query = _dry(dry_run)
+        query = wire.dry(dry_run)
         query["fieldManager"] = "gpuops.k8s"
         return self._json("PATCH", path, query, body, content_type)
 
@@ -164,7 +164,7 @@ class Cluster:
         A broken connection ends the watch quietly, so the caller lists again. Raises ApiError with
         status 410 when C(resource_version) is too old.
         """
-        query = _selectors(label_selector, field_selector)
+        query = wire.selectors(label_selector, field_selector)
         query.update({"watch": "true", "timeoutSeconds": max(1, int(timeout_seconds)), "allowWatchBookmarks": "true"})
         if resource_version:
             query["resourceVersion"] = resource_version
@@ -236,7 +236,7 @@ class Cluster:
                 if last or not retry:
                     hint = _credentials_hint(self._configuration)
                     raise failures.api_error(request, self.server, response.status, text, hint)
-                pause = min(_LONGEST_PAUSE, max(pause, _retry_after(response)))
+                pause = min(_LONGEST_PAUSE, max(pause, wire.retry_after(response)))
             time.sleep(pause)
             attempt += 1
 
@@ -361,29 +361,6 @@ def _detail(error: BaseException) -> str:
     if isinstance(error, NewConnectionError):
         text = text.split(": ", 1)[-1]
     return text or type(error).__name__
-
-
-def _retry_after(response: Any) -> float:
-    try:
-        return float(response.headers.get("Retry-After") or 0)
-    except ValueError:
-        return 0.0
-
-
-def _selectors(label_selector: str, field_selector: str) -> Dict[str, Any]:
-    query = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {key: value for key, value in query.items() if value}
-
-
-def _dry(dry_run: bool) -> Dict[str, Any]:
-    return {"dryRun": "All"} if dry_run else {}
-
-
-def _with_kind(page: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Items of a list do not repeat their kind; an object that leaves this door always has one."""
-    kind = str(page.get("kind") or "")
-    kind = kind[: -len("List")] if kind.endswith("List") else kind
-    return [{"apiVersion": page.get("apiVersion"), "kind": kind, **item} for item in page.get("items") or []]
 
 
 def _events(response: Any, deadline: float) -> Iterator[Dict[str, Any]]:

@@ -103,7 +103,7 @@ def pod_reason(pod: Mapping[str, Any]) -> str:
             return f"{condition.get('reason') or 'Unschedulable'}: {condition.get('message') or ''}".strip(": ")
     if status.get("reason"):
         return f"{status['reason']}: {status.get('message') or ''}".strip(": ")
-    ready = next((item for item in status.get("conditions") or [] if item.get("type") == "Ready"), {})
+    ready: Mapping[str, Any] = next((item for item in status.get("conditions") or [] if item.get("type") == "Ready"), {})
     return "" if ready.get("status") == "True" else str(ready.get("reason") or status.get("phase") or "no status yet")
 
 
