@@ -23,7 +23,7 @@ from gpuops_lab.errors import LabError
 from gpuops_lab.hardware import catalogue
 from gpuops_lab.node import layers, start
 from gpuops_lab.node.files import NodePlan
-from gpuops_lab.paths import CHECKOUT, cache, check_name, state_folder
+from gpuops_lab.paths import CHECKOUT, check_name, state_folder
 from gpuops_lab.place import Place
 from gpuops_lab.programs import components, source
 from gpuops_lab.topology import Topology
@@ -41,6 +41,7 @@ class Parts:
     programs: dict[str, Path]
     trees: dict[str, Path]
     images: images.ImageArchive
+    image_store: Path
 
 
 def check_host() -> None:
@@ -64,8 +65,8 @@ def prepare(systems: set[str], report: Report, source_name: str = "") -> Parts:
     version = components.kubernetes_version()
     programs = source.programs(components.components(version), report, source_name)
     trees = {system: system_tree.ensure(system, report).path for system in sorted(systems)}
-    archive = images.build(cache() / "images" / f"images-{images.input_digest()}.tar")
-    return Parts(version, programs, trees, archive)
+    archive = images.build(images.default_path())
+    return Parts(version, programs, trees, archive, images.store.ensure(archive, programs, report))
 
 
 def up(name: str, topology: Topology, report: Report, source_name: str = "") -> dict[str, Any]:
@@ -140,10 +141,11 @@ def _node_state(plan: NodePlan) -> dict[str, str]:
 
 def _start_nodes(plane: ControlPlane, plans: list[NodePlan], parts: Parts) -> None:
     public_key = state.make_ssh_key(plane.place.name)
-    shared = [layers.programs_layer(parts.programs), layers.images_layer(parts.images.path)]
+    programs = layers.programs_layer(parts.programs)
 
     def one(plan: NodePlan) -> str:
-        return start.start(plan, plane, [*shared, parts.trees[plan.spec.system]], public_key, len(plans))
+        images.store.link_into(parts.image_store, plan.folder / "containerd")
+        return start.start(plan, plane, [programs, parts.trees[plan.spec.system]], public_key, len(plans))
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         host_keys = list(pool.map(one, plans))

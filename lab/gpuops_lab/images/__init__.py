@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from gpuops_lab.images import store
 from gpuops_lab.images.build import ImageArchive, build, default_path, input_digest
 
-__all__ = ["ImageArchive", "build", "default_path", "input_digest"]
+__all__ = ["ImageArchive", "build", "default_path", "input_digest", "store"]

@@ -17,7 +17,6 @@ from gpuops_lab.place import Place
 from gpuops_lab.topology import NodeSpec
 
 PAUSE_IMAGE = "gpuops.lab/pause:1"
-ARCHIVE_IN_NODE = "/usr/share/gpuops-lab/images.tar"
 
 _CONTAINERD = f"""\
 version = 3
@@ -56,20 +55,6 @@ Restart=always
 RestartSec=1
 LimitNOFILE=infinity
 ExecStart=/usr/local/bin/containerd --config /etc/containerd/config.toml
-
-[Install]
-WantedBy=multi-user.target
-""",
-    "gpuops-lab-images.service": f"""\
-[Unit]
-Description=Import the lab's images
-After=containerd.service
-Requires=containerd.service
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/usr/local/bin/ctr --namespace k8s.io images import {ARCHIVE_IN_NODE}
 
 [Install]
 WantedBy=multi-user.target

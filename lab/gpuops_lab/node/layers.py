@@ -1,7 +1,7 @@
 # Copyright: Contributors to the gpuops.k8s project
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Layers of a node's root that all nodes share: programs and the image archive, laid out as in the node."""
+"""The layer of a node's root that all nodes share: the programs, laid out as in the node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import os
 import shutil
 from pathlib import Path
 
-from gpuops_lab.node.files import ARCHIVE_IN_NODE
 from gpuops_lab.paths import cache, folder_made_whole
 
 _IN_BIN = ("containerd", "containerd-shim-runc-v2", "ctr", "kubelet", "kube-proxy")
@@ -22,11 +21,6 @@ def programs_layer(programs: dict[str, Path]) -> Path:
     wanted = {f"usr/local/bin/{name}": programs[name] for name in _IN_BIN}
     wanted.update({f"opt/cni/bin/{name}": programs[name] for name in _IN_CNI})
     return _layer("programs", wanted)
-
-
-def images_layer(archive: Path) -> Path:
-    """Folder with the image archive at its place in the node."""
-    return _layer("images", {ARCHIVE_IN_NODE.lstrip("/"): archive})
 
 
 def _layer(kind: str, files: dict[str, Path]) -> Path:
