@@ -39,15 +39,15 @@ author:
 EXAMPLES = r"""
 - name: List the device plugins
   gpuops.k8s.device_plugin_info:
-  register: plugins
+  register: device_plugins
 
 - name: Show those that are not ready everywhere
   ansible.builtin.debug:
-    msg: "{{ plugins.device_plugins | rejectattr('ready', 'eq', 'desired') }}"
+    msg: "{{ device_plugins.plugins | rejectattr('ready', 'eq', 'desired') }}"
 """
 
 RETURN = r"""
-device_plugins:
+plugins:
   description: One entry for each DaemonSet, in the order of namespace and name.
   returned: always
   type: list
@@ -95,7 +95,7 @@ def _work(params: Dict[str, Any], cluster: Cluster, check_mode: bool) -> Dict[st
         if namespace not in pods:
             pods[namespace] = cluster.list(f"/api/v1/namespaces/{namespace}/pods")
         found.append(plugin_search.describe(item, vendor, pods[namespace]))
-    return {"device_plugins": sorted(found, key=lambda entry: (entry["namespace"], entry["name"]))}
+    return {"plugins": sorted(found, key=lambda entry: (entry["namespace"], entry["name"]))}
 
 
 def main() -> None:
