@@ -41,7 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     command = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
     if not command:
-        raise LabError("no command given", "end the line with -- and the device plugin, such as -- gpuops-device-plugin --vendor amd")
+        raise LabError(
+            "no command given", "end the line with -- and the device plugin, such as -- gpuops-device-plugin --vendor amd"
+        )
     if platform.system() != "Linux" or os.geteuid() != 0:
         raise LabError("contract needs root on Linux for a mount namespace", "run with sudo")
     machine = catalogue.load(arguments.hardware)
@@ -75,12 +77,12 @@ def observe(folder: Path, command: list[str], timeout: float) -> dict[str, Any]:
         try:
             requests = kubelet.settle(SETTLE_SECONDS, timeout, lambda: process.poll() is not None)
             resources = [record(kubelet, request) for request in requests]
-            code = process.poll()
+            code, printed = process.poll(), log.read_text(encoding="utf-8", errors="replace")
         finally:
             _end(process)
         found = kubelet.sockets()
     if not resources:
-        raise LabError(_why_none(code, log, command, timeout))
+        raise LabError(_why_none(code, printed, command, timeout))
     return {"run": {"plugin": command[0], "args": command[1:]}, "sockets": found, "resources": resources}
 
 
@@ -113,8 +115,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _why_none(code: int | None, log: Path, command: list[str], timeout: float) -> str:
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+def _why_none(code: int | None, printed: str, command: list[str], timeout: float) -> str:
+    lines = [line for line in printed.splitlines() if line.strip()]
     last = f": {lines[-1].strip()}" if lines else ", it printed nothing"
     if code is not None:
         return f"{command[0]} registered no resource and ended with status {code}{last}"

@@ -64,6 +64,11 @@ class StandInKubelet(rpc.RegistrationServicer):
         """Accept a plugin after asking it for its options, as a kubelet does before it answers."""
         if request.version != "v1beta1":
             context.abort(grpc.StatusCode.UNKNOWN, f"requested API version {request.version!r} is not supported by kubelet")
+        try:
+            with grpc.insecure_channel(f"unix://{self.folder / request.endpoint}") as channel:
+                rpc.DevicePluginStub(channel).GetDevicePluginOptions(api.Empty(), timeout=CALL_SECONDS)  # type: ignore[no-untyped-call]
+        except grpc.RpcError as error:
+            context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {error.details()}")
         with self._changed:
             self.requests.append(request)
             self._changed.notify_all()

@@ -141,9 +141,7 @@ def _gpu(name: str, group: dict[str, Any], address: str, numa: int) -> Gpu:
         drm=DrmDevice(0, None, address) if group.get("drm", group["vendor"] != "nvidia") and function.driver else None,
         compute_partition=str(partitions.get("compute", "")),
         memory_partition=str(partitions.get("memory", "")),
-        partitions=tuple(
-            Partition("", DrmDevice(0, None, "")) for _ in range(int(partitions.get("count", 1)) - 1)
-        ),
+        partitions=tuple(Partition("", DrmDevice(0, None, "")) for _ in range(int(partitions.get("count", 1)) - 1)),
     )
 
 

@@ -57,7 +57,9 @@ def _write_cpu(writer: TreeWriter, socket: int) -> None:
         "vendor_id": 0, "device_id": 0, "location_id": 0, "domain": 0, "drm_render_minor": 0,
     }  # fmt: skip
     folder = _node(writer, socket, "", 0, properties)
-    writer.file(f"{folder}/mem_banks/0/properties", "heap_type 0\nsize_in_bytes 824633720832\nflags 0\nwidth 64\nmem_clk_max 4800")
+    writer.file(
+        f"{folder}/mem_banks/0/properties", "heap_type 0\nsize_in_bytes 824633720832\nflags 0\nwidth 64\nmem_clk_max 4800"
+    )
 
 
 def _write_gpu(writer: TreeWriter, gpu: Gpu, drm: DrmDevice, number: int) -> None:

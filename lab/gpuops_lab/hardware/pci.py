@@ -103,7 +103,10 @@ def _uevent(function: PciFunction, alias: str) -> str:
 
 def _base(function: PciFunction) -> int:
     """Memory address of the first region, 1 MiB for each function."""
-    return 0xC0000000 + ((function.bus << 3 | (int(function.address[8:10], 16) + int(function.address[11])) & 7) & 0x3FF) * 0x100000
+    return (
+        0xC0000000
+        + ((function.bus << 3 | (int(function.address[8:10], 16) + int(function.address[11])) & 7) & 0x3FF) * 0x100000
+    )
 
 
 def _resource(function: PciFunction) -> str:

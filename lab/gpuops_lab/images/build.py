@@ -89,7 +89,10 @@ def build(target: Path) -> ImageArchive:
                     "mediaType": f"{_OCI}.manifest.v1+json",
                     "digest": manifest,
                     "size": len(blobs[manifest]),
-                    "annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.split(":")[-1]},
+                    "annotations": {
+                        "io.containerd.image.name": name,
+                        "org.opencontainers.image.ref.name": name.split(":")[-1],
+                    },
                     "platform": {"os": "linux", "architecture": _architecture()},
                 }
                 for name, manifest in images.items()
@@ -115,7 +118,10 @@ def _write(target: Path, index: bytes, blobs: dict[str, bytes]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
-            with os.fdopen(handle, "wb") as stream, tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            with (
+                os.fdopen(handle, "wb") as stream,
+                tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive,
+            ):
                 for name, data in files.items():
                     info = tarfile.TarInfo(name)
                     info.size, info.mode = len(data), 0o644

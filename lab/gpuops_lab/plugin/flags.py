@@ -25,7 +25,7 @@ class Flag:
     choices: tuple[str, ...] = ()
 
 
-class Help(Exception):
+class Help(Exception):  # noqa: N818 - it is no error
     """Somebody asked for help; the text is the usage."""
 
 
@@ -46,11 +46,7 @@ def parse(
         Help: C(-h) or C(--help).
     """
     names = {alias: name for name, flag in flags.items() for alias in (name, *flag.aliases)}
-    given: dict[str, str] = {}
-    for name, flag in flags.items():
-        for variable in flag.environment.split():
-            if environment.get(variable):
-                given.setdefault(name, environment[variable])
+    given = _from_environment(flags, environment)
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
@@ -71,6 +67,15 @@ def parse(
             value = rest.pop(0)
         given[name] = value
     return {name: _value(name, flag, given, error_code) for name, flag in flags.items()}, set(given)
+
+
+def _from_environment(flags: Mapping[str, Flag], environment: Mapping[str, str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for name, flag in flags.items():
+        for variable in flag.environment.split():
+            if environment.get(variable):
+                given.setdefault(name, environment[variable])
+    return given
 
 
 def _value(name: str, flag: Flag, given: Mapping[str, str], error_code: int) -> Value:

@@ -155,7 +155,7 @@ class Life:
             if self._plugin.ends_with_kubelet:
                 raise PluginExit("the kubelet started anew, leaving the restart to the DaemonSet")
             self._reopen()
-        elif self._registered and self._lost_socket():
+        elif self._lost_socket():
             _log.info("a socket is gone, serving it again")
             self._reopen()
         if not self._registered and time.monotonic() >= self._retry_at:

@@ -39,7 +39,7 @@ class AllocationError(Exception):
     """A request that the vendor's plugin refuses; the text goes to the kubelet."""
 
 
-class PluginExit(Exception):
+class PluginExit(Exception):  # noqa: N818 - the vendor's plugin ends so, often rightly
     """The plugin ends by itself, as the vendor's does in this case."""
 
     def __init__(self, message: str, code: int = 1) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Dict, List
+from typing import Dict, List, Set
 
 ROOT = os.environ.get("GPUOPS_ROOT", "/")
 
@@ -25,7 +25,7 @@ def read(path: str) -> str:
 def gpus() -> List[Dict[str, str]]:
     """One record for each PCI function that amdgpu holds."""
     folder = os.path.join(ROOT, "sys/bus/pci/drivers/amdgpu")
-    found = []
+    found: List[Dict[str, str]] = []
     for address in sorted(name for name in (os.listdir(folder) if os.path.isdir(folder) else []) if ":" in name):
         device = os.path.join(folder, address)
         found.append(
@@ -43,6 +43,18 @@ def gpus() -> List[Dict[str, str]]:
     return found
 
 
+def card_values(record: Dict[str, str], wanted: Set[str]) -> Dict[str, str]:
+    """What rocm-smi shows of one GPU."""
+    parts = {
+        "id": {"Device Name": record["name"], "Device ID": record["device_id"], "Device Rev": record["revision"]},
+        "unique": {"Unique ID": f"0x{record['unique_id']}"},
+        "bus": {"PCI Bus": record["bdf"].upper()},
+        "name": {"Card Series": record["name"], "Card Vendor": "Advanced Micro Devices, Inc. [AMD/ATI]"},
+        "memory": {"VRAM Total Memory (B)": record["vram_total"], "VRAM Total Used Memory (B)": record["vram_used"]},
+    }
+    return {key: value for part, values in parts.items() if part in wanted for key, value in values.items()}
+
+
 def rocm_smi(arguments: List[str]) -> int:
     """Answer --showid, --showuniqueid, --showbus, --showproductname, --showmeminfo vram, with or without --json."""
     known = {"--showid": "id", "-i": "id", "--showuniqueid": "unique", "--showbus": "bus"}
@@ -52,21 +64,7 @@ def rocm_smi(arguments: List[str]) -> int:
             sys.stderr.write(f"rocm-smi: error: unrecognized arguments: {word}\n")
             return 2
     wanted = {known[word] for word in arguments} - {""} or {"id"}
-    cards = {}
-    for record in gpus():
-        values = {}
-        if "id" in wanted:
-            values.update({"Device Name": record["name"], "Device ID": record["device_id"], "Device Rev": record["revision"]})
-        if "unique" in wanted:
-            values["Unique ID"] = f"0x{record['unique_id']}"
-        if "bus" in wanted:
-            values["PCI Bus"] = record["bdf"].upper()
-        if "name" in wanted:
-            values.update({"Card Series": record["name"], "Card Vendor": "Advanced Micro Devices, Inc. [AMD/ATI]"})
-        if "memory" in wanted:
-            values["VRAM Total Memory (B)"] = record["vram_total"]
-            values["VRAM Total Used Memory (B)"] = record["vram_used"]
-        cards[record["index"]] = values
+    cards = {record["index"]: card_values(record, wanted) for record in gpus()}
     if "--json" in arguments:
         print(json.dumps({f"card{index}": values for index, values in cards.items()}))
         return 0

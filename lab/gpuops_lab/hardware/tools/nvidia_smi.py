@@ -43,7 +43,7 @@ def gpus() -> List[Dict[str, str]]:
     """One record for each GPU that the driver shows and whose device node is there."""
     table = json.loads(read("usr/share/gpuops-lab/gpus.json") or "{}")
     folder = os.path.join(ROOT, "proc/driver/nvidia/gpus")
-    found = []
+    found: List[Dict[str, str]] = []
     for address in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         facts = fields(read(f"proc/driver/nvidia/gpus/{address}/information"))
         if not facts or not os.path.exists(os.path.join(ROOT, f"dev/nvidia{facts.get('Device Minor', '')}")):
@@ -93,7 +93,7 @@ def main(arguments: List[str]) -> int:
     if not driver_version() or not os.path.exists(os.path.join(ROOT, "dev/nvidiactl")):
         sys.stdout.write(NO_DRIVER)
         return 9
-    options = dict(word.split("=", 1) if "=" in word else (word, "") for word in arguments)
+    options = {word.partition("=")[0]: word.partition("=")[2] for word in arguments}
     if "--query-gpu" in options:
         form = [part.strip() for part in options.get("--format", "csv").split(",")]
         return query([name.strip() for name in options["--query-gpu"].split(",")], form)

@@ -31,7 +31,7 @@ def gpus() -> List[Dict[str, str]]:
         table = json.load(stream)
     folder = os.path.join(ROOT, "sys/class/drm")
     cards = [name for name in (os.listdir(folder) if os.path.isdir(folder) else []) if re.fullmatch(r"card\d+", name)]
-    found = []
+    found: List[Dict[str, str]] = []
     for card in sorted(cards, key=lambda name: int(name[4:])):
         device = os.path.realpath(os.path.join(folder, card, "device"))
         if read(f"{device}/vendor") != "0x8086" or not os.path.exists(os.path.join(ROOT, "dev/dri", card)):

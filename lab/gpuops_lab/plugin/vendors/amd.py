@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,7 @@ class AmdPlugin:
     def discover(self) -> list[Resource]:
         """One resource, or one for each partition mode; none without the compute driver."""
         if not os.path.isdir(f"{self._places.sys}/class/kfd"):
+            logging.info("no compute driver: /sys/class/kfd is missing, nothing to offer")
             return []
         if not os.path.isdir(f"{self._places.sys}/module/amdgpu/drivers"):
             raise PluginExit("amdgpu driver unavailable: /sys/module/amdgpu/drivers is missing")

@@ -74,9 +74,7 @@ class IntelPlugin:
         drivers: dict[str, list[Device]] = {}
         for card, driver, device in self._cards():
             for position in range(self._shared):
-                copy = Device(
-                    f"{card}-{position}", device.nodes, card, device.numa, True, device.mounts, device.names
-                )
+                copy = Device(f"{card}-{position}", device.nodes, card, device.numa, True, device.mounts, device.names)
                 drivers.setdefault(driver, []).append(copy)
         resources = [_resource(driver, devices) for driver, devices in sorted(drivers.items())]
         if drivers:

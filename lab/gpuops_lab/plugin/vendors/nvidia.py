@@ -11,9 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gpuops_lab.plugin import flags
 from gpuops_lab.plugin.api import deviceplugin_pb2 as api
-from gpuops_lab.plugin.flags import Flag
 from gpuops_lab.plugin.model import (
     AllocationError,
     Device,
@@ -66,9 +64,7 @@ class NvidiaPlugin:
             return []
         sharing = self.config.sharing
         if sharing:
-            devices = [
-                replace(device, id=f"{device.id}::{copy}") for device in devices for copy in range(sharing.replicas)
-            ]
+            devices = [replace(device, id=f"{device.id}::{copy}") for device in devices for copy in range(sharing.replicas)]
         kind = "gpu.shared" if sharing and sharing.rename else "gpu"
         if any(strategy.startswith("cdi") for strategy in self.config.device_list_strategy):
             self._write_cdi(devices)
@@ -76,7 +72,7 @@ class NvidiaPlugin:
 
     def _gpus(self, root: str) -> list[Device]:
         folder = f"{root}/proc/driver/nvidia/gpus"
-        found = []
+        found: list[Device] = []
         for address in entries(folder):
             pairs = (line.partition(":") for line in read_text(folder, address, "information").splitlines())
             facts = {key.strip(): value.strip() for key, _, value in pairs}
@@ -110,9 +106,7 @@ class NvidiaPlugin:
             answer.envs["NVIDIA_VISIBLE_DEVICES"] = ",".join(names)
         if "volume-mounts" in strategies:
             answer.envs["NVIDIA_VISIBLE_DEVICES"] = _VOLUME_ROOT
-            answer.mounts.extend(
-                api.Mount(host_path="/dev/null", container_path=f"{_VOLUME_ROOT}/{name}") for name in names
-            )
+            answer.mounts.extend(api.Mount(host_path="/dev/null", container_path=f"{_VOLUME_ROOT}/{name}") for name in names)
         if "cdi-annotations" in strategies:
             key = f"{self.config.cdi_annotation_prefix}nvidia-device-plugin_{names[0] if names else ''}"
             answer.annotations[key] = ",".join(f"{CDI_KIND}={name}" for name in names)

@@ -29,7 +29,9 @@ _FLAGS = {
     "mofed-enabled": Flag(False, "MOFED_ENABLED"),
     "cdi-annotation-prefix": Flag("cdi.k8s.io/", "CDI_ANNOTATION_PREFIX"),
     "nvidia-cdi-hook-path": Flag("/usr/bin/nvidia-ctk", "NVIDIA_CDI_HOOK_PATH NVIDIA_CTK_PATH", aliases=("nvidia-ctk-path",)),
-    "container-driver-root": Flag("/driver-root", "DRIVER_ROOT_CTR_PATH CONTAINER_DRIVER_ROOT", aliases=("driver-root-ctr-path",)),
+    "container-driver-root": Flag(
+        "/driver-root", "DRIVER_ROOT_CTR_PATH CONTAINER_DRIVER_ROOT", aliases=("driver-root-ctr-path",)
+    ),
     "mps-root": Flag("", "MPS_ROOT"),
     "shared-devices-allocation-policy": Flag(
         "distributed", "SHARED_DEVICES_ALLOCATION_POLICY", choices=("distributed", "packed")
