@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleFilterError
-
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
 
 DOCUMENTATION = r"""
@@ -19,7 +18,7 @@ author:
   - gpuops.k8s contributors (@gpuops)
 description:
   - Turns the GPU facts of a play's hosts into one entry for each vendor that has a usable GPU on at least one of them.
-  - Fails with one line when a vendor or a setting is unknown, or when a vendor that is asked for has no usable GPU on any host.
+  - Fails with one line when a vendor or a setting is unknown, or when a wanted vendor has no usable GPU on any host.
 positional: hosts
 options:
   _input:

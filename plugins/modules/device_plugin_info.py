@@ -41,9 +41,9 @@ EXAMPLES = r"""
   gpuops.k8s.device_plugin_info:
   register: device_plugins
 
-- name: Show those that are not ready everywhere
+- name: Show the pods that are not ready, with the reason
   ansible.builtin.debug:
-    msg: "{{ device_plugins.plugins | rejectattr('ready', 'eq', 'desired') }}"
+    msg: "{{ device_plugins.plugins | map(attribute='pods') | flatten | rejectattr('ready') }}"
 """
 
 RETURN = r"""

@@ -289,7 +289,7 @@ def test_waiting_ends_with_the_reason(api, cluster, monkeypatch):
     crashing["metadata"]["ownerReferences"] = [{"uid": stored["metadata"]["uid"]}]
     api.put(f"{SPACE}/pods/d-gpu-1", crashing)
     api.logs["gpuops-system/d-gpu-1"] = "starting\nfatal: no NVML\n"
-    with pytest.raises(GpuOpsError, match="CrashLoopBackOff; last line of its log: fatal: no NVML"):
+    with pytest.raises(GpuOpsError, match=r"CrashLoopBackOff; last line of its log: fatal: no NVML"):
         rollout.wait(cluster, "gpuops-system", "d", 5)
 
 
@@ -297,7 +297,7 @@ def test_waiting_sees_the_pod_become_ready(api, cluster):
     api.put(f"{DAEMONSETS}/d", daemonset(1, 1))
     api.put(f"{SPACE}/pods/d-gpu-1", pod(**READY))
     assert rollout.wait(cluster, "gpuops-system", "d", 2, ["gpu-1"])["metadata"]["name"] == "d"
-    with pytest.raises(GpuOpsError, match="not complete after 0.3 s"):
+    with pytest.raises(GpuOpsError, match=r"not complete after 0\.3 s"):
         rollout.wait(cluster, "gpuops-system", "d", 0.3, ["gpu-1", "gpu-2"])
 
 
