@@ -34,7 +34,7 @@ _MODULES = {
 }
 
 
-def assemble(name: str, document: dict[str, Any], chassis: dict[str, Any]) -> Machine:
+def assemble(name: str, document: dict[str, Any], chassis: dict[str, Any], serial: str = "") -> Machine:
     """Make a machine from the data of its file and of its chassis.
 
     Raises:
@@ -46,7 +46,7 @@ def assemble(name: str, document: dict[str, Any], chassis: dict[str, Any]) -> Ma
     plain = [_function(entry) for entry in (*chassis["functions"], *(document.get("functions") or ()))]
     gpus: list[Gpu] = []
     for group in document.get("gpus") or ():
-        gpus += _group(name, group)
+        gpus += _group(f"{name} {serial}".strip(), group)
     gpus.sort(key=lambda gpu: gpu.address)
     gpus = _numbered(gpus)
     gpus, displays = _with_drm(gpus, [f for f in plain if f.driver == "ast"])
@@ -97,7 +97,7 @@ def _class_code(text: Any) -> str:
     return code.ljust(6, "0")
 
 
-def _group(name: str, group: dict[str, Any]) -> list[Gpu]:
+def _group(seed: str, group: dict[str, Any]) -> list[Gpu]:
     """GPUs of one model."""
     unknown = sorted(group.keys() - _GROUP_KEYS)
     if unknown:
@@ -107,10 +107,10 @@ def _group(name: str, group: dict[str, Any]) -> list[Gpu]:
         raise ValueError(f"unknown GPU vendor {vendor!r}, use {', '.join(_VENDOR_IDS)}")
     if not group["at"]:
         raise ValueError("a GPU group has no addresses")
-    return [_gpu(name, group, str(address), int(numa)) for address, numa in group["at"].items()]
+    return [_gpu(seed, group, str(address), int(numa)) for address, numa in group["at"].items()]
 
 
-def _gpu(name: str, group: dict[str, Any], address: str, numa: int) -> Gpu:
+def _gpu(seed: str, group: dict[str, Any], address: str, numa: int) -> Gpu:
     subsystem_vendor, _, subsystem_device = str(group.get("subsystem", "0000:0000")).partition(":")
     function = PciFunction(
         address=address,
@@ -133,7 +133,7 @@ def _gpu(name: str, group: dict[str, Any], address: str, numa: int) -> Gpu:
         function=_checked(function),
         driver_version=str(group.get("driver_version", "")),
         memory_bytes=int(group["memory_mib"]) * MIB,
-        uuid=_uuid(group["vendor"], name, address),
+        uuid=_uuid(group["vendor"], seed, address),
         minor=0,
         architecture=str(group.get("architecture", "")),
         compute_units=int(group.get("compute_units", 0)),
@@ -145,9 +145,9 @@ def _gpu(name: str, group: dict[str, Any], address: str, numa: int) -> Gpu:
     )
 
 
-def _uuid(vendor: str, machine: str, address: str) -> str:
+def _uuid(vendor: str, seed: str, address: str) -> str:
     """The same id for the same GPU of the same machine, always."""
-    digest = hashlib.sha256(f"{machine} {address}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{seed} {address}".encode()).hexdigest()
     if vendor == "nvidia":
         return f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
     return digest[:16] if vendor == "amd" else ""

@@ -26,8 +26,12 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yml"))
 
 
-def load(name: str) -> Machine:
+def load(name: str, serial: str = "") -> Machine:
     """Read one machine.
+
+    Args:
+        name: Its name in the catalogue.
+        serial: Tells two machines of one model apart; their GPUs have other ids then, and always the same ones.
 
     Raises:
         LabError: Unknown name (with near matches) or a broken file.
@@ -36,10 +40,10 @@ def load(name: str) -> Machine:
     if not _NAME.fullmatch(name) or not path.is_file():
         near = difflib.get_close_matches(name, names(), n=3, cutoff=0.4) or names()
         raise LabError(f"unknown hardware {name!r}", f"did you mean: {', '.join(near)}")
-    return parse(name, _read(path), path)
+    return parse(name, _read(path), path, serial)
 
 
-def parse(name: str, document: Any, path: Path) -> Machine:
+def parse(name: str, document: Any, path: Path, serial: str = "") -> Machine:
     """Make a machine from a parsed catalogue file.
 
     Raises:
@@ -50,7 +54,7 @@ def parse(name: str, document: Any, path: Path) -> Machine:
             raise ValueError(f"expected keys and values, found {type(document).__name__}")
         document = dict(document)
         chassis = _read(FOLDER / "chassis" / f"{document.pop('chassis', 'two_socket')}.yml")
-        return assembly.assemble(name, document, chassis)
+        return assembly.assemble(name, document, chassis, serial)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         text = f"missing {error}" if isinstance(error, KeyError) else str(error)
         raise LabError(f"cannot read hardware {path}: {text}", "compare it with lab/hardware/l4-2.yml") from error

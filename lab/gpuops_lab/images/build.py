@@ -24,10 +24,10 @@ from gpuops_lab.images.layer import Entry, digest, pack
 from gpuops_lab.paths import LAB_FOLDER, cache
 
 PAUSE, PROBE = "gpuops.lab/pause:1", "gpuops.lab/probe:1"
-BUSYBOX = Path("/bin/busybox")
+BUSYBOXES = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
 FORMAT = "1"  # counts up when the same inputs make other bytes
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_PAUSE_SCRIPT = "#!/bin/sh\ntrap 'exit 0' TERM INT\nwhile :; do sleep 86400 & wait $!; done\n"
+_PAUSE_SCRIPT = "#!/bin/sh\ntrap 'kill $! 2>/dev/null; exit 0' TERM INT\nwhile :; do sleep 86400 & wait $!; done\n"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PYTHON_ENVIRONMENT = (
     f"LD_LIBRARY_PATH=/{runtime.HOME}/lib",
@@ -187,7 +187,7 @@ def _architecture() -> str:
 
 
 def _busybox() -> Path:
-    for path in (BUSYBOX, Path("/usr/bin/busybox")):
+    for path in BUSYBOXES:
         # A dynamically linked busybox names its loader; alone in an image it could not start.
         if path.is_file() and b"/ld-linux" not in path.read_bytes():
             return path

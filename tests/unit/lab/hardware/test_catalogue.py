@@ -63,6 +63,8 @@ def test_loading_twice_gives_the_same_machine():
     assert catalogue.load("h100-8") == catalogue.load("h100-8")
     first, second = (catalogue.load(name).gpus[0].uuid for name in ("h100-4", "h100-8"))
     assert first != second
+    assert catalogue.load("l4-2", "nv-1").gpus[0].uuid != catalogue.load("l4-2", "nv-2").gpus[0].uuid
+    assert catalogue.load("l4-2", "nv-1") == catalogue.load("l4-2", "nv-1")
 
 
 @pytest.mark.parametrize("name", sorted(COUNTS))

@@ -21,15 +21,17 @@ GPU_CLASSES = ("0300", "0302", "0380", "1200")
 IS_ROOT = os.geteuid() == 0
 
 
-@pytest.fixture(params=catalogue.names())
+@pytest.fixture(scope="module", params=catalogue.names())
 def machine(request):
     return catalogue.load(request.param)
 
 
-@pytest.fixture
-def written(machine, tmp_path):
-    tree.write(machine, tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def written(machine, tmp_path_factory):
+    """The machine's trees, written once and only read by the tests that share them."""
+    folder = tmp_path_factory.mktemp("tree")
+    tree.write(machine, folder)
+    return folder
 
 
 def text(path: Path) -> str:
