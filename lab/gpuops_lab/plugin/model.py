@@ -96,7 +96,11 @@ class Plugin(Protocol):
         """
 
     def prefer(self, resource: Resource, available: Sequence[str], required: Sequence[str], size: int) -> list[str]:
-        """Choose ids as the vendor's plugin would."""
+        """Choose ids as the vendor's plugin would.
+
+        Raises:
+            AllocationError: The vendor's plugin would refuse.
+        """
 
 
 def read_text(*parts: str) -> str:

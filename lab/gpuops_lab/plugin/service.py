@@ -106,9 +106,11 @@ class ResourceService(rpc.DevicePluginServicer):
         """Choose for each container as the vendor's plugin does."""
         answer = api.PreferredAllocationResponse()
         for part in request.container_requests:
-            chosen = self._plugin.prefer(
-                self._view, list(part.available_deviceIDs), list(part.must_include_deviceIDs), part.allocation_size
-            )
+            available, required = list(part.available_deviceIDs), list(part.must_include_deviceIDs)
+            try:
+                chosen = self._plugin.prefer(self._view, available, required, part.allocation_size)
+            except AllocationError as refusal:
+                context.abort(grpc.StatusCode.UNKNOWN, str(refusal))
             answer.container_responses.add(deviceIDs=chosen)
         return answer
 

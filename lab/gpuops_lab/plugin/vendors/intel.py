@@ -99,7 +99,7 @@ class IntelPlugin:
                 continue  # its virtual functions count instead
             names = [name for name in entries(folder, "drm") if re.fullmatch(r"(card|renderD)\d+", name)]
             nodes = [name for name in names if os.path.exists(f"{dri}/{name}")]
-            if card not in nodes:
+            if not nodes:
                 continue
             driver = os.path.basename(os.path.realpath(f"{folder}/driver")) if os.path.exists(f"{folder}/driver") else "i915"
             address = os.path.basename(os.path.realpath(folder))
@@ -119,8 +119,7 @@ class IntelPlugin:
         if mode == "all":
             return (f"{self._prefix}/dev/dri/by-path",)
         folder = f"{self._prefix}{self._places.dev}/dri/by-path"
-        names = [f"pci-{address}-{kind}" for kind in ("card", "render")]
-        return tuple(f"{self._prefix}/dev/dri/by-path/{name}" for name in names if os.path.lexists(f"{folder}/{name}"))
+        return tuple(f"{self._prefix}/dev/dri/by-path/{name}" for name in entries(folder) if name.startswith(f"pci-{address}"))
 
     def _monitoring(self, drivers: dict[str, list[Device]]) -> list[Resource]:
         def everything(devices: list[Device]) -> Device:
@@ -134,10 +133,7 @@ class IntelPlugin:
     def _write_cdi(self, devices: list[Device]) -> None:
         """Without this file a runtime cannot resolve the names that Allocate gives."""
         cards = {device.unit: device for device in devices}
-        edits = [
-            {"name": card, "containerEdits": {"deviceNodes": [{"path": node, "hostPath": node} for node in device.nodes]}}
-            for card, device in sorted(cards.items())
-        ]
+        edits = [{"name": card, "containerEdits": _edits(device)} for card, device in sorted(cards.items())]
         text = json.dumps({"cdiVersion": "0.5.0", "kind": CDI_KIND, "devices": edits}, indent=1)
         path = f"{self._places.cdi}/intel.cdi.k8s.io-gpu.json"
         if read_text(path) == text:
@@ -171,14 +167,37 @@ class IntelPlugin:
         return answer
 
     def prefer(self, resource: Resource, available: Sequence[str], required: Sequence[str], size: int) -> list[str]:
-        """In order; with a policy, the least (balanced) or the most used card (packed) first."""
-        chosen = list(required)
-        rest = [device for device in resource.devices if device.id in available and device.id not in required]
+        """As many cards as possible (none), the card with most left each time (balanced), or in order (packed)."""
+        if size > len(available):
+            raise AllocationError(
+                f"AllocationSize ({size}) is greater than the number of available device IDs ({len(available)})"
+            )
         policy = self._values["allocation-policy"]
-        if policy != "none":
-            free = {device.unit: sum(other.unit == device.unit for other in rest) for device in rest}
-            rest.sort(key=lambda device: free[device.unit], reverse=policy == "balanced")
-        return (chosen + [device.id for device in rest])[:size]
+        if policy == "packed":
+            return sorted(available)[:size]
+        cards: dict[str, list[str]] = {}
+        for device_id in sorted(available) if policy == "balanced" else available:
+            cards.setdefault(device_id.split("-")[0], []).append(device_id)
+        if policy == "balanced":
+            return [_most_left(cards).pop(0) for _ in range(size)]
+        firsts = [ids[0] for ids in cards.values()]
+        return (firsts + [device_id for device_id in available if device_id not in firsts])[:size]
+
+
+def _most_left(cards: dict[str, list[str]]) -> list[str]:
+    """The ids of the card that has most of them, the first by name where several do."""
+    return max((cards[name] for name in sorted(cards)), key=len)
+
+
+def _edits(device: Device) -> dict[str, list[dict[str, object]]]:
+    """What a runtime does to a container for one card."""
+    edits: dict[str, list[dict[str, object]]] = {
+        "deviceNodes": [{"path": node, "hostPath": node, "permissions": "rw"} for node in device.nodes]
+    }
+    if device.mounts:
+        options = {"type": "none", "options": ["bind", "ro"]}
+        edits["mounts"] = [{"hostPath": path, "containerPath": path, **options} for path in device.mounts]
+    return edits
 
 
 def _check(values: Mapping[str, flags.Value]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -76,29 +77,20 @@ class NvidiaPlugin:
         for address in entries(folder):
             pairs = (line.partition(":") for line in read_text(folder, address, "information").splitlines())
             facts = {key.strip(): value.strip() for key, _, value in pairs}
-            uuid, minor = facts.get("GPU UUID", ""), facts.get("Device Minor", "")
-            if not uuid or not minor.isdigit():
+            gpu, minor = facts.get("GPU UUID", ""), facts.get("Device Minor", "")
+            if not gpu or not minor.isdigit():
                 logging.warning("GPU %s has no UUID or minor number in %s, it is left out", address, folder)
                 continue
             numa = read_text(root, "sys/bus/pci/devices", address, "numa_node")
             node = (int(numa),) if numa.isdigit() else None
             index = str(len(found))
-            name = index if self.config.device_id_strategy == "index" else uuid
-            found.append(Device(uuid, (f"/dev/nvidia{minor}",), uuid, node, names=(name,)))
+            name = index if self.config.device_id_strategy == "index" else gpu
+            found.append(Device(gpu, (f"/dev/nvidia{minor}",), gpu, node, names=(name,)))
         return found
 
     def allocate(self, resource: Resource, ids: Sequence[str]) -> api.ContainerAllocateResponse:
         """What the device list strategies and device specs of the command line give."""
-        sharing = self.config.sharing
-        problem = f'invalid allocation request for "{resource.name}": '
-        if sharing and sharing.fail_greater_than_one and len(ids) > 1:
-            raise AllocationError(f"{problem}maximum request size for shared resources is 1; found {len(ids)}")
-        devices = []
-        for device_id in ids:
-            device = find(resource, device_id)
-            if device is None:
-                raise AllocationError(f"{problem}invalid request: unknown device: {device_id}")
-            devices.append(device)
+        devices = self._requested(resource, ids)
         names = list(dict.fromkeys(_announced(device) for device in devices))
         answer = api.ContainerAllocateResponse()
         strategies = self.config.device_list_strategy
@@ -108,13 +100,30 @@ class NvidiaPlugin:
             answer.envs["NVIDIA_VISIBLE_DEVICES"] = _VOLUME_ROOT
             answer.mounts.extend(api.Mount(host_path="/dev/null", container_path=f"{_VOLUME_ROOT}/{name}") for name in names)
         if "cdi-annotations" in strategies:
-            key = f"{self.config.cdi_annotation_prefix}nvidia-device-plugin_{names[0] if names else ''}"
+            key = f"{self.config.cdi_annotation_prefix}nvidia-device-plugin_{uuid.uuid4()}"
             answer.annotations[key] = ",".join(f"{CDI_KIND}={name}" for name in names)
         if "cdi-cri" in strategies:
             answer.cdi_devices.extend(api.CDIDevice(name=f"{CDI_KIND}={name}") for name in names)
+        for name, switched_on in self.config.extras:
+            if switched_on:
+                answer.envs[name] = "enabled"
         if self.config.pass_device_specs:
             answer.devices.extend(self._specs(devices))
         return answer
+
+    def _requested(self, resource: Resource, ids: Sequence[str]) -> list[Device]:
+        """The devices with these ids, if the vendor's plugin would hand them out together."""
+        sharing = self.config.sharing
+        problem = f'invalid allocation request for "{resource.name}": invalid request: '
+        devices = []
+        for device_id in ids:
+            device = find(resource, device_id)
+            if device is None:
+                raise AllocationError(f"{problem}unknown device: {device_id}")
+            devices.append(device)
+        if sharing and sharing.fail_greater_than_one and len(ids) > 1:
+            raise AllocationError(f"{problem}maximum request size for shared resources is 1; found {len(ids)}")
+        return devices
 
     def _specs(self, devices: Sequence[Device]) -> list[api.DeviceSpec]:
         nodes = dict.fromkeys(node for device in devices for node in device.nodes)
@@ -144,6 +153,10 @@ class NvidiaPlugin:
         """In order; of shared GPUs the least used first (distributed), or the most used (packed)."""
         chosen = [device for device in resource.devices if device.id in required]
         rest = [device for device in resource.devices if device.id in available and device.id not in required]
+        if len(chosen) + len(rest) < size:
+            raise AllocationError(
+                "error getting list of preferred allocation devices: not enough available devices to satisfy allocation"
+            )
         packed = self.config.shared_policy == "packed"
         total = {device.unit: sum(other.unit == device.unit for other in resource.devices) for device in rest}
         while len(chosen) < size and rest:

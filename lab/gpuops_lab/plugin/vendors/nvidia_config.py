@@ -79,6 +79,7 @@ class NvidiaConfig:
     device_id_strategy: str
     cdi_annotation_prefix: str
     shared_policy: str
+    extras: tuple[tuple[str, bool], ...]  # environment variables that are "enabled" for containers, and whether they are
     sharing: Sharing | None
 
 
@@ -107,6 +108,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> NvidiaConf
         device_id_strategy=str(values["device-id-strategy"]),
         cdi_annotation_prefix=str(values["cdi-annotation-prefix"]),
         shared_policy=str(values["shared-devices-allocation-policy"]),
+        extras=tuple((f"NVIDIA_{name.upper()}", bool(values[f"{name}-enabled"])) for name in ("gdrcopy", "gds", "mofed")),
         sharing=_sharing(document.get("sharing") or {}),
     )
 
@@ -145,6 +147,6 @@ def _sharing(block: dict[str, Any]) -> Sharing | None:
         if not isinstance(replicas, int) or replicas < 2:
             raise PluginExit(f"unable to load config: number of replicas must be >= 2, found {replicas!r}")
         return Sharing(
-            replicas, bool(chosen.get("renameByDefault")), bool(chosen.get("failRequestsGreaterThanOne", kind == "mps"))
+            replicas, bool(chosen.get("renameByDefault")), kind == "mps" or bool(chosen.get("failRequestsGreaterThanOne"))
         )
     return None

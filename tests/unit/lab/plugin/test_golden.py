@@ -98,7 +98,7 @@ def test_shared_gpus_refuse_two_of_one_request(tmp_path):
         form = record(kubelet, kubelet.requests[0])
     assert form["allocate_2"] == (
         'StatusCode.UNKNOWN invalid allocation request for "nvidia.com/gpu.shared": '
-        "maximum request size for shared resources is 1; found 2"
+        "invalid request: maximum request size for shared resources is 1; found 2"
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from gpuops_lab.contract.kubelet import StandInKubelet
 from gpuops_lab.hardware import catalogue
 from gpuops_lab.plugin.__main__ import VENDORS
-from gpuops_lab.plugin.model import PluginExit
+from gpuops_lab.plugin.model import AllocationError, PluginExit
 
 from tests.fixtures.simulated_plugin import RunningPlugin, listing, places_of, run_plugin
 
@@ -92,12 +92,14 @@ def test_intel_options(tmp_path):
 
 def test_intel_shared_preferences(tmp_path):
     machine = catalogue.load("flex-170-2")
-    first_card = ["card0-0", "card0-1"]
-    for policy, expected in {"none": first_card, "packed": ["card1-1", "card0-0"], "balanced": first_card}.items():
+    choices = {"none": ["card0-0", "card1-1"], "packed": ["card0-0", "card0-1"], "balanced": ["card0-0", "card0-1"]}
+    for policy, expected in choices.items():
         arguments = ["-shared-dev-num=2", f"-allocation-policy={policy}"]
         plugin = VENDORS["intel"](arguments, {}, places_of(machine, tmp_path / policy))
         (resource,) = plugin.discover()
         assert plugin.prefer(resource, ["card0-0", "card0-1", "card1-1"], [], 2) == expected, policy
+        with pytest.raises(AllocationError, match="greater than the number of available"):
+            plugin.prefer(resource, ["card0-0"], [], 2)
 
 
 def test_nvidia_shared_preferences_spread_or_pack(tmp_path):
@@ -193,7 +195,8 @@ def test_intel_sees_a_card_that_comes_later(tmp_path, monkeypatch):
     with run_plugin(catalogue.load("flex-170-2"), "intel", tmp_path) as (plugin, kubelet):
         stream = listing(kubelet)
         assert stream.wait(lambda devices: len(devices) == 2)
-        (Path(plugin.places.dev) / "dri/card1").unlink()
+        for name in ("card1", "renderD129"):
+            (Path(plugin.places.dev) / "dri" / name).unlink()
         assert stream.wait(lambda devices: len(devices) == 1)
         (Path(plugin.places.dev) / "dri/card1").touch()
         assert stream.wait(lambda devices: len(devices) == 2)
