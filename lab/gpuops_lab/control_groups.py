@@ -96,15 +96,25 @@ def end_processes(group: str, *, grace: float, timeout: float = 20.0) -> None:
         LabError: Some processes survive.
     """
     started = time.monotonic()
+    seen = processes(group)
     if grace:
         _signal_all(group, signal.SIGTERM)
-    while left := processes(group):
+    while left := processes(group) or {pid for pid in seen if _is_dying(pid, group)}:
+        seen |= left
         passed = time.monotonic() - started
         if passed > timeout:
             raise LabError(f"processes of group {group} do not end: {sorted(left)}", "run `gpuops-lab down` again")
         if passed >= grace:
             _signal_all(group, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def _is_dying(pid: int, group: str) -> bool:
+    """Whether a process has left its group's list and not yet the process table: it still holds mounts and namespaces."""
+    try:
+        return f"/{group}" in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+    except OSError:
+        return False
 
 
 def _signal_all(group: str, number: signal.Signals) -> None:
