@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import GpuOpsError
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import device_plugin
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
 
 DOCUMENTATION = r"""
@@ -109,6 +111,11 @@ def _check_names(vendors: Sequence[str], settings: Mapping[str, Any]) -> None:
                 f"Reading gpu_device_plugins.{vendor}: unknown setting {', '.join(unknown)}. "
                 f"Known settings: {', '.join(SETTINGS)}."
             )
+        try:
+            # A mistake in one vendor's settings must show before another vendor's plugin is changed.
+            device_plugin.wanted({**(values or {}), "namespace": "gpuops-system"}, VENDORS[vendor])
+        except GpuOpsError as error:
+            raise AnsibleFilterError(f"Reading gpu_device_plugins.{vendor}: {error.line()}") from None
 
 
 class FilterModule:
