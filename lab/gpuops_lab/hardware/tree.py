@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from gpuops_lab.hardware import amd, drm, kfd, nvidia, pci, tools
+from gpuops_lab.hardware import amd, drm, kfd, nvidia, nvidia_library, pci, tools
 from gpuops_lab.hardware.machine import Machine
 from gpuops_lab.hardware.writer import TreeWriter
 
@@ -50,7 +50,9 @@ def write(machine: Machine, target: Path) -> None:
     proc_writer.folder("driver")
     nvidia.write(machine, proc_writer)
     proc_writer.file("modules", _proc_modules(machine))
-    tools.write(machine, TreeWriter(target / "root"))
+    root_writer = TreeWriter(target / "root")
+    tools.write(machine, root_writer)
+    nvidia_library.write(machine, root_writer)
     text = json.dumps(device_nodes(machine), indent=1)
     (target / "device_nodes.json").write_text(f"{text}\n", encoding="utf-8")
 

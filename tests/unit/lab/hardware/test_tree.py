@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuops_lab.hardware import catalogue, drm, pci, tree
+from gpuops_lab.hardware import catalogue, drm, nvidia_library, pci, tree
 from gpuops_lab.paths import cache
 
 GPU_CLASSES = ("0300", "0302", "0380", "1200")
@@ -217,7 +217,7 @@ def run_tool(written: Path, name: str, *arguments: str) -> subprocess.CompletedP
     """Run a simulated vendor tool on the written tree as if it were a node's root."""
     root = written / "node"
     if not root.exists():
-        shutil.copytree(written / "root", root)
+        shutil.copytree(written / "root", root, symlinks=True)
         for part in ("sys", "proc"):
             (root / part).symlink_to(written / part)
         for entry in json.loads((written / "device_nodes.json").read_text()):
@@ -273,3 +273,37 @@ def test_xpu_smi(tmp_path):
     assert len(done.stdout.splitlines()) == 3
     (tmp_path / "node/dev/dri/card1").unlink()
     assert len(run_tool(tmp_path, "xpu-smi", "discovery", "--dump", "1").stdout.splitlines()) == 2
+
+
+def test_simulated_nvidia_library(tmp_path):
+    """Loaded from the node's root in a process of its own, as a device plugin loads it."""
+    machine = catalogue.load("l4-2")
+    tree.write(machine, tmp_path)
+    if nvidia_library.compiled() is None:
+        pytest.skip("no C compiler on this machine")
+    run_tool(tmp_path, "nvidia-smi", "-L")  # makes the node's root
+    library = tmp_path / "node" / nvidia_library.library_folder() / "libnvidia-ml.so.1"
+    assert library.resolve().name == "libnvidia-ml.so.580.95.05"
+    script = """
+import ctypes, sys
+nvml = ctypes.CDLL(sys.argv[1])
+nvml.nvmlErrorString.restype = ctypes.c_char_p
+code = nvml.nvmlInit_v2()
+if code: sys.exit(nvml.nvmlErrorString(code).decode())
+count = ctypes.c_uint(); nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+for index in range(count.value):
+    gpu = ctypes.c_void_p(); assert nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(gpu)) == 0
+    texts = []
+    for call in (nvml.nvmlDeviceGetUUID, nvml.nvmlDeviceGetName):
+        text = ctypes.create_string_buffer(96); assert call(gpu, text, 96) == 0; texts.append(text.value.decode())
+    memory = (ctypes.c_ulonglong * 3)(); assert nvml.nvmlDeviceGetMemoryInfo(gpu, memory) == 0
+    minor = ctypes.c_uint(); assert nvml.nvmlDeviceGetMinorNumber(gpu, ctypes.byref(minor)) == 0
+    print(*texts, memory[0], minor.value, sep="|")
+"""
+    call = [sys.executable, "-c", script, str(library)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, env={})
+    expected = [f"{gpu.uuid}|{gpu.product}|{gpu.memory_bytes}|{gpu.minor}" for gpu in machine.gpus]
+    assert done.stdout.splitlines() == expected, done.stderr
+    (tmp_path / "node/dev/nvidiactl").unlink()
+    broken = subprocess.run(call, capture_output=True, text=True, check=False, env={})
+    assert (broken.returncode, broken.stderr.strip()) == (1, "Driver Not Loaded")
