@@ -100,14 +100,10 @@ def _leak(target: Target, fault: Fault) -> None:
     spec["linux"].setdefault("devices", []).append({**device, "uid": 0, "gid": 0})
     rule = {"allow": True, "type": "c", "major": entry["major"], "minor": entry["minor"], "access": "rwm"}
     spec["linux"].setdefault("resources", {}).setdefault("devices", []).append(rule)
-    drop_in = (
-        "version = 3\n"
-        "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n"
-        '  runtime_type = "io.containerd.runc.v2"\n'
-        f'  base_runtime_spec = "{_BASE_SPEC}"\n'
-        "  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n"
-        "    SystemdCgroup = true\n"
-    )
+    main = target.inside("cat", "/etc/containerd/config.toml", what="read the containerd configuration")
+    runtime = 'runtime_type = "io.containerd.runc.v2"'
+    table = main[main.index("[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]") :]
+    drop_in = "version = 3\n" + table.replace(runtime, f'{runtime}\n  base_runtime_spec = "{_BASE_SPEC}"')
     target.inside("tee", _BASE_SPEC, what="write a runtime spec", stdin=json.dumps(spec))
     target.inside("tee", _DROP_IN, what="write a containerd drop-in", stdin=drop_in)
     target.inside("systemctl", "restart", "containerd", what="restart containerd")

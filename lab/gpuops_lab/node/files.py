@@ -11,34 +11,13 @@ from pathlib import Path
 
 import yaml
 
+from gpuops_lab import control_groups
 from gpuops_lab.control_plane import ControlPlane, write_kubeconfig
 from gpuops_lab.pki import Identity, new_ssh_key
 from gpuops_lab.place import Place
 from gpuops_lab.topology import NodeSpec
 
 PAUSE_IMAGE = "gpuops.lab/pause:1"
-
-_CONTAINERD = f"""\
-version = 3
-imports = ["/etc/containerd/conf.d/*.toml"]
-
-[plugins.'io.containerd.cri.v1.images']
-  snapshotter = "overlayfs"
-
-  [plugins.'io.containerd.cri.v1.images'.pinned_images]
-    sandbox = "{PAUSE_IMAGE}"
-
-[plugins.'io.containerd.cri.v1.runtime']
-  # Some hosts withhold CAP_SYS_RESOURCE, without which a lower score cannot be set.
-  restrict_oom_score_adj = true
-  enable_cdi = true
-
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-
-  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-    SystemdCgroup = true
-"""
 
 _UNITS = {
     "containerd.service": """\
@@ -127,7 +106,7 @@ def write(plan: NodePlan, control_plane: ControlPlane, ssh_public_key: str) -> s
     name = plan.spec.name
     _identity(plan, upper)
     host_key = _ssh(upper, ssh_public_key, plan.spec.hostname)
-    _put(upper, "etc/containerd/config.toml", _CONTAINERD)
+    _put(upper, "etc/containerd/config.toml", containerd_configuration())
     _put(upper, "etc/containerd/conf.d/.keep", "")
     _put(upper, "etc/cni/net.d/10-lab.conflist", _cni(plan))
     certificate, key = control_plane.authority.issue(
@@ -147,6 +126,33 @@ def write(plan: NodePlan, control_plane: ControlPlane, ssh_public_key: str) -> s
     _put(upper, "etc/default/kubelet", _kubelet_environment(plan))
     _units(upper)
     return host_key
+
+
+def containerd_configuration() -> str:
+    """The runtime's main configuration file; drop-ins beside it are read too."""
+    # On v1 hierarchies runc freezes a container's group around each change that it leaves to systemd, and often fails to.
+    systemd_groups = "true" if control_groups.is_unified() else "false"
+    return f"""\
+version = 3
+imports = ["/etc/containerd/conf.d/*.toml"]
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "overlayfs"
+
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "{PAUSE_IMAGE}"
+
+[plugins.'io.containerd.cri.v1.runtime']
+  # Some hosts withhold CAP_SYS_RESOURCE, without which a lower score cannot be set.
+  restrict_oom_score_adj = true
+  enable_cdi = true
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+    SystemdCgroup = {systemd_groups}
+"""
 
 
 def _put(upper: Path, path: str, text: str, mode: int = 0o644) -> None:
@@ -189,7 +195,7 @@ def _kubelet(plan: NodePlan) -> dict[str, object]:
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "failCgroupV1": False,
-        "cgroupDriver": "systemd",
+        "cgroupDriver": "systemd" if control_groups.is_unified() else "cgroupfs",
         "cgroupRoot": "/",
         "cgroupsPerQOS": True,
         "enforceNodeAllocatable": [],
