@@ -124,12 +124,14 @@ def seen_nodes(pod: Json) -> FrozenSet[str]:
 
 
 def has_report(pod: Json) -> bool:
-    """Whether the pod ran and reported to the end."""
-    return bool((pod.get("report") or {}).get("complete"))
+    """Whether the pod ran on the node that it was meant for and reported to the end."""
+    return bool((pod.get("report") or {}).get("complete")) and pod.get("placed") == pod["node"]
 
 
 def pod_problem(pod: Json) -> str:
     """Why a probe pod has no complete report, one line."""
+    if pod.get("placed") and pod["placed"] != pod["node"]:
+        return f"pod {pod['name']} ran on {pod['placed']} instead of {pod['node']}"
     detail = ": ".join(part for part in (pod.get("reason", ""), pod.get("message", "")) if part)
     return f"pod {pod['name']} did not report ({pod.get('phase') or 'not created'}{', ' + detail if detail else ''})"
 

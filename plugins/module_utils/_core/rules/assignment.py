@@ -193,6 +193,8 @@ def _all(situation: Situation, row: Row) -> Check:
     busy = busy_units(situation, row)
     wanted = sorted(unit.key for unit in row.devices.of_resource(row.resource) if unit.key not in busy)
     problem = "" if wanted else "nothing was idle"
+    if not problem and _missing_control(row, pod):
+        problem = f"could not open {', '.join(_missing_control(row, pod))}, which every program needs"
     return judge("ASG-ALL", wanted, sorted({unit.key for unit in row.opened(pod)}), problem=problem, **where)
 
 

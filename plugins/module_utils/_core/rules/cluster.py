@@ -50,8 +50,10 @@ def scheduling(situation: Situation) -> List[Check]:
     """What the scheduler did with one too many, and with label targeting."""
     result: List[Check] = []
     for row in situation.rows:
-        result += [_stays_pending("SCH-OVER", row.node, row.resource, situation.pods("over", row.node, row.resource))]
-        result += [_selected(row, situation.pods("all", row.node, row.resource))]
+        over = situation.pods("over", row.node, row.resource)
+        tried = _stays_pending("SCH-OVER", row.node, row.resource, over) if over else None
+        result.append(tried or _not_tried("SCH-OVER", row, row.subject))
+        result.append(_selected(row, situation.pods("all", row.node, row.resource)))
     for pod in (pod for pod in situation.probe.get("pods", []) if pod["kind"] == "select"):
         result.append(_stays_pending("SCH-SELECT", pod["node"], pod["resource"], [pod]))
     if situation.rows:
@@ -62,8 +64,6 @@ def scheduling(situation: Situation) -> List[Check]:
 def _stays_pending(check_id: str, node: str, resource: str, pods: List[Json]) -> Check:
     """The pod must be Pending because the node has not enough of this very resource."""
     where = {"node": node, "resource": resource, "evidence": [f"pod/{pod['name']}" for pod in pods]}
-    if not pods:
-        return fail(check_id, "not tried: the probe planned no pod here", **where)
     pod = pods[0]
     where["seconds"] = pod.get("seconds", 0.0)
     wanted = f"Insufficient {resource}"
@@ -116,6 +116,7 @@ def _release(situation: Situation, row: Row) -> Check:
     if not any(has_report(pod) for pod in pods):
         return fail("CLN-RELEASE", "no probe pod ever held a device here", **where)
     where["seconds"] = max(pod.get("release_seconds") or 0.0 for pod in pods)
+    pods = [*pods, *situation.pods("all", row.node, row.resource)]
     stuck = [pod["name"] for pod in pods if not pod.get("gone")]
     after = row.target.get("allocatable_after")
     problem = f"{', '.join(stuck)} still there after deletion" if stuck else ""
