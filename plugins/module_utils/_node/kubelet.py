@@ -183,7 +183,10 @@ def _differences(written: Registered, live: Registered, path: str) -> List[Probl
                 f"{name}: the checkpoint has {len(written.get(name, []))} healthy devices, "
                 f"the running kubelet {len(live.get(name, []))}, or others"
             )
-            problems.append(_problem("ledger_differs", path, message, "A device plugin went away or changes its devices."))
+            hint = "A device plugin went away or changes its devices."
+            if not live.get(name):
+                hint += " The kubelet also lists none when the plugin sends an empty NUMA topology."
+            problems.append(_problem("ledger_differs", path, message, hint))
     return problems
 
 
