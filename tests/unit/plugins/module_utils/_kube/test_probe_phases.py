@@ -35,7 +35,8 @@ class Machines:
         for name, node in right.nodes.items():
             offered = {resource: str(count) for resource, count in node["facts"]["resources"].items()}
             status = {"capacity": offered, "allocatable": offered, "conditions": [{"type": "Ready", "status": "True"}]}
-            api.add("/api/v1/nodes", {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "status": status})
+            metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+            api.add("/api/v1/nodes", {"metadata": metadata, "status": status})
         api.on_change.append(self.changed)
         api.admit.append(admit)
 
@@ -52,8 +53,10 @@ class Machines:
 
     def place(self, path: str, pod: Json) -> None:
         spec = pod["spec"]
-        node = (spec.get("nodeSelector") or {}).get("kubernetes.io/hostname") or spec["affinity"]["nodeAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]  # fmt: skip
+        node = (spec.get("nodeSelector") or {}).get("kubernetes.io/hostname")
+        if not node:
+            (required,) = spec["affinity"]["nodeAffinity"].values()
+            node = required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
         limits = {key: int(value) for key, value in spec["containers"][0]["resources"]["limits"].items() if "/" in key}
         for resource, number in limits.items():
             if len([each for each in self.free[node] if each["resource"] == resource]) < number:
