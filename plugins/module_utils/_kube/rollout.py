@@ -34,6 +34,8 @@ _BORNE_TAINTS = (
 )
 _SETTLING = 5.0  # seconds that the controller gets to see labels that were set a moment ago
 _LONGEST_WATCH = 2.0
+# Some plugins end once when the kubelet restarts, and come back by themselves.
+_CRASHES = 2
 
 
 @dataclass
@@ -123,6 +125,8 @@ def _waiting_reason(pod: Mapping[str, Any]) -> str:
     status = pod.get("status") or {}
     for item in (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or []):
         reason = ((item.get("state") or {}).get("waiting") or {}).get("reason")
+        if reason == "CrashLoopBackOff" and int(item.get("restartCount") or 0) < _CRASHES:
+            continue
         if reason in _HOPELESS:
             return str(reason)
     return ""

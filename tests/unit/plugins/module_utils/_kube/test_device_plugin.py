@@ -232,7 +232,7 @@ def pod(node="gpu-1", **status):
 
 
 def waiting(reason, **more):
-    return {"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": reason}}, **more}]}
+    return {"containerStatuses": [{"name": "c", "restartCount": 2, "state": {"waiting": {"reason": reason}}, **more}]}
 
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -254,6 +254,7 @@ def test_rollout_that_cannot_succeed_says_why():
     crash = rollout.judge(daemonset(), [pod(**waiting("CrashLoopBackOff", lastState=last))])
     assert "exit code 3, no devices found" in crash.failure
     assert crash.crashed == "d-gpu-1"
+    assert not rollout.judge(daemonset(), [pod(**waiting("CrashLoopBackOff", restartCount=1))]).failure
     assert not rollout.judge(daemonset(), [pod(**waiting("ContainerCreating"))]).failure
     stranger = {**pod(**waiting("ImagePullBackOff"))}
     stranger["metadata"] = {**stranger["metadata"], "ownerReferences": []}
