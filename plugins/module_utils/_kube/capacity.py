@@ -97,7 +97,7 @@ def _node(node: Json, pods: List[Json], vendors: Mapping[str, Vendor]) -> Json:
                 about = pod["metadata"]
                 who = {"namespace": about.get("namespace", ""), "pod": about["name"], "uid": about.get("uid", "")}
                 holders[name].append({**who, "quantity": number})
-    condition = next((each for each in status.get("conditions") or [] if each.get("type") == "Ready"), {})
+    condition: Json = next((each for each in status.get("conditions") or [] if each.get("type") == "Ready"), {})
     ready = condition.get("status") == "True"
     why = ": ".join(filter(None, (condition.get("reason"), condition.get("message")))) or "unknown"
     return {

@@ -191,7 +191,7 @@ def _observe_pending(probe: Probe, status: Json) -> None:
     if waiting_to_stay and probe.placed:
         probe.settle("Scheduled", f"placed on {probe.placed}")
         return
-    condition = next((each for each in status.get("conditions") or [] if each.get("type") == "PodScheduled"), {})
+    condition: Json = next((each for each in status.get("conditions") or [] if each.get("type") == "PodScheduled"), {})
     if condition.get("status") == "False":
         probe.reason, probe.message = condition.get("reason", ""), condition.get("message", "")
         if waiting_to_stay and probe.reason == "Unschedulable":

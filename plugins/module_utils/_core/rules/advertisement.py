@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import List, Set
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.checks import Check, fail, judge
-from ansible_collections.gpuops.k8s.plugins.module_utils._core.situation import NodeInput, Row, Situation
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.situation import Json, NodeInput, Row, Situation
 
 
 def checks(situation: Situation) -> List[Check]:
     """All checks of the phase."""
     result = []
     for row in situation.rows:
-        where = {**row.subject, "evidence": [f"node/{row.node}", f"facts/{row.node}"]}
+        where: Json = {**row.subject, "evidence": [f"node/{row.node}", f"facts/{row.node}"]}
         result += [
             judge("ADV-CAPACITY", row.expected, row.advertised.get("capacity"), **where),
             judge("ADV-ALLOCATABLE", row.expected, row.advertised.get("allocatable"), **where),
@@ -26,7 +26,7 @@ def checks(situation: Situation) -> List[Check]:
 
 def _health(situation: Situation, row: Row) -> Check:
     node = situation.capacity.get(row.node, {})
-    where = {**row.subject, "evidence": [f"node/{row.node}"]}
+    where: Json = {**row.subject, "evidence": [f"node/{row.node}"]}
     capacity, allocatable = row.advertised.get("capacity"), row.advertised.get("allocatable")
     if not node.get("ready", False):
         return fail("ADV-HEALTH", f"the node is not Ready: {node.get('ready_reason') or 'no condition'}",
@@ -43,7 +43,7 @@ def _health(situation: Situation, row: Row) -> Check:
 def _names(situation: Situation, node: NodeInput) -> Check:
     wanted = {row.resource for row in situation.rows if row.node == node.name}
     entry = situation.capacity.get(node.name)
-    where = {"node": node.name, "evidence": [f"node/{node.name}", f"facts/{node.name}"]}
+    where: Json = {"node": node.name, "evidence": [f"node/{node.name}", f"facts/{node.name}"]}
     if entry is None:
         return fail("ADV-NAMES", "the cluster has no such node", expected=sorted(wanted), **where)
     listed: Set[str] = {each["name"] for each in entry.get("resources", []) if _is_verified(situation, each["name"])}

@@ -64,7 +64,7 @@ def _busy_devices(situation: Situation, row: Row) -> List[Check]:
 
 def _not_probed(situation: Situation, row: Row) -> List[Check]:
     ids = ("ASG-OPEN", "ASG-LEDGER", "ASG-EACH", "ASG-EXCLUSIVE", "ASG-ALL")
-    where = {**row.subject, "evidence": [f"node/{row.node}"]}
+    where: Json = {**row.subject, "evidence": [f"node/{row.node}"]}
     if row.all_busy() and situation.busy != "fail":
         return [skip(check_id, row.all_busy(), **where) for check_id in ids]
     reason = row.target.get("reason") or row.all_busy() or "the probe never came here"
@@ -77,7 +77,8 @@ def _foreign_nodes(row: Row, pod: Json, mine: Set[str]) -> List[str]:
 
 
 def _open(row: Row, pod: Json) -> Check:
-    where = {**row.subject, "device": pod["name"], "seconds": pod.get("seconds", 0.0), "evidence": [f"pod/{pod['name']}"]}
+    where: Json = {**row.subject, "device": pod["name"], "evidence": [f"pod/{pod['name']}"]}
+    where["seconds"] = pod.get("seconds", 0.0)
     if not has_report(pod):
         return fail("ASG-OPEN", pod_problem(pod), **where)
     entry = ledger_entry(row, pod)
@@ -112,7 +113,7 @@ def _missing_control(row: Row, pod: Json) -> List[str]:
 
 def _ledger(row: Row, pod: Json) -> Check:
     """Kubelet's books, the pod's environment and the node's hardware must name the same devices."""
-    where = {**row.subject, "device": pod["name"], "evidence": [f"ledger/{row.node}", f"pod/{pod['name']}"]}
+    where: Json = {**row.subject, "device": pod["name"], "evidence": [f"ledger/{row.node}", f"pod/{pod['name']}"]}
     if row.ledger.get("source", "none") == "none":
         return fail("ASG-LEDGER", "the kubelet's books could not be read on the node", **where)
     entry = ledger_entry(row, pod)
@@ -151,7 +152,7 @@ def _visible(row: Row, pod: Json) -> Optional[str]:
 
 def _each(situation: Situation, row: Row, pods: List[Json]) -> Check:
     busy = busy_units(situation, row)
-    where = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods],
+    where: Json = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods],
              "seconds": max(pod.get("seconds", 0.0) for pod in pods)}  # fmt: skip
     wanted = sorted(unit.key for unit in row.devices.of_resource(row.resource) if unit.key not in busy)
     opened = sorted({unit.key for pod in pods for unit in row.opened(pod)})
@@ -166,7 +167,7 @@ def _each(situation: Situation, row: Row, pods: List[Json]) -> Check:
 
 def _exclusive(row: Row, pods: List[Json]) -> Check:
     """No unit in more pods than it has replicas; no device id twice; counted over opened nodes and kubelet's books."""
-    where = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods] + [f"ledger/{row.node}"]}
+    where: Json = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods] + [f"ledger/{row.node}"]}
     reported = [pod for pod in pods if has_report(pod)]
     if not reported:
         return fail("ASG-EXCLUSIVE", "no pod reported, so nothing was compared", **where)
@@ -181,7 +182,7 @@ def _exclusive(row: Row, pods: List[Json]) -> Check:
 
 def _all(situation: Situation, row: Row) -> Check:
     pods = situation.pods("all", row.node, row.resource)
-    where = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods]}
+    where: Json = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods]}
     if row.replicas > 1:
         return skip("ASG-ALL", f"{row.replicas} pods share a device here: one pod need not get all of them", **where)
     if not pods:
@@ -200,7 +201,7 @@ def _all(situation: Situation, row: Row) -> Check:
 
 def _none(situation: Situation, node: NodeInput) -> Check:
     pods = situation.pods("none", node.name)
-    where = {"node": node.name, "evidence": [f"pod/{pod['name']}" for pod in pods]}
+    where: Json = {"node": node.name, "evidence": [f"pod/{pod['name']}" for pod in pods]}
     if not pods:
         return fail("ASG-NONE", "not tried: the probe planned no pod without a GPU here", **where)
     if not has_report(pods[0]):

@@ -20,7 +20,7 @@ def admission(situation: Situation) -> List[Check]:
     result = []
     for resource in sorted({row.resource for row in situation.rows}):
         for check_id in ("ADM-INTEGER", "ADM-EQUAL", "ADM-LIMIT-ONLY"):
-            where = {"resource": resource, "evidence": [f"admission/{check_id}/{resource}"]}
+            where: Json = {"resource": resource, "evidence": [f"admission/{check_id}/{resource}"]}
             entry = seen.get((check_id, resource))
             if entry is None:
                 result.append(fail(check_id, "the API server was not asked", **where))
@@ -63,7 +63,7 @@ def scheduling(situation: Situation) -> List[Check]:
 
 def _stays_pending(check_id: str, node: str, resource: str, pods: List[Json]) -> Check:
     """The pod must be Pending because the node has not enough of this very resource."""
-    where = {"node": node, "resource": resource, "evidence": [f"pod/{pod['name']}" for pod in pods]}
+    where: Json = {"node": node, "resource": resource, "evidence": [f"pod/{pod['name']}" for pod in pods]}
     pod = pods[0]
     where["seconds"] = pod.get("seconds", 0.0)
     wanted = f"Insufficient {resource}"
@@ -77,7 +77,7 @@ def _stays_pending(check_id: str, node: str, resource: str, pods: List[Json]) ->
 
 
 def _selected(row: Row, pods: List[Json]) -> Check:
-    where = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods]}
+    where: Json = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods]}
     if not pods:
         return _not_tried("SCH-SELECT", row, where)
     if not pods[0].get("selector"):
@@ -110,7 +110,7 @@ def cleanup(situation: Situation) -> List[Check]:
 
 def _release(situation: Situation, row: Row) -> Check:
     pods = situation.pods("each", row.node, row.resource)
-    where = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods]}
+    where: Json = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods]}
     if not pods:
         return _not_tried("CLN-RELEASE", row, where)
     if not any(has_report(pod) for pod in pods):
@@ -125,7 +125,7 @@ def _release(situation: Situation, row: Row) -> Check:
 
 def _reuse(situation: Situation, row: Row) -> Check:
     pods = situation.pods("all", row.node, row.resource)
-    where = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods]}
+    where: Json = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods]}
     if not pods:
         return _not_tried("CLN-REUSE", row, where)
     if not has_report(pods[0]):

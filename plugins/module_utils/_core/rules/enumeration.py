@@ -19,7 +19,7 @@ def checks(situation: Situation) -> List[Check]:
 
 
 def _node(situation: Situation, node: NodeInput) -> List[Check]:
-    subject = {"node": node.name, "evidence": [f"facts/{node.name}"]}
+    subject: Json = {"node": node.name, "evidence": [f"facts/{node.name}"]}
     if node.facts is None:
         return [fail("ENUM-COUNT", f"the GPUs of host {node.host} could not be read", expected=node.expected_gpus,
                      hint=f"look at the play's earlier output for {node.host}: unreachable, or gpu_facts failed",
@@ -37,7 +37,7 @@ def _node(situation: Situation, node: NodeInput) -> List[Check]:
 
 
 def _count(situation: Situation, node: NodeInput, gpus: List[Json]) -> Check:
-    subject = {"node": node.name, "evidence": [f"facts/{node.name}", f"node/{node.name}"]}
+    subject: Json = {"node": node.name, "evidence": [f"facts/{node.name}", f"node/{node.name}"]}
     expected = len(gpus) if node.expected_gpus is None else node.expected_gpus
     if node.name not in situation.capacity:
         return fail("ENUM-COUNT", f"host {node.host} of the inventory is no node of the cluster named {node.name}",

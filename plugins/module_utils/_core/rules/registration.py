@@ -23,7 +23,7 @@ def checks(situation: Situation) -> List[Check]:
 
 
 def _socket(row: Row) -> Check:
-    where = {**row.subject, "evidence": [f"ledger/{row.node}"]}
+    where: Json = {**row.subject, "evidence": [f"ledger/{row.node}"]}
     if row.ledger.get("source", "none") == "none":
         return fail("REG-SOCKET", "the kubelet's books could not be read on the node", **where)
     registered = row.ledger.get("registered", {})
@@ -52,7 +52,7 @@ def _claiming(situation: Situation, row: Row) -> List[Json]:
 def _rollout(situation: Situation, row: Row) -> Check:
     claiming = _claiming(situation, row)
     here = [(entry, pod) for entry in claiming for pod in entry.get("pods", []) if pod.get("node") == row.node]
-    where = {**row.subject, "evidence": [f"plugin/{entry['namespace']}/{entry['name']}" for entry in claiming]}
+    where: Json = {**row.subject, "evidence": [f"plugin/{entry['namespace']}/{entry['name']}" for entry in claiming]}
     if not claiming:
         return fail("REG-ROLLOUT", f"no DaemonSet of {row.vendor.name}'s device plugin in the cluster",
                     hint="run the role gpuops.k8s.device_plugin, or the playbook gpuops.k8s.site", **where)  # fmt: skip
@@ -70,7 +70,7 @@ def _single(situation: Situation, row: Row) -> Check:
     here = [entry for entry in _claiming(situation, row)
             for pod in entry.get("pods", []) if pod.get("node") == row.node]  # fmt: skip
     names = sorted(f"{entry['namespace']}/{entry['name']}" for entry in here)
-    where = {**row.subject, "evidence": [f"plugin/{name}" for name in names] + [f"ledger/{row.node}"]}
+    where: Json = {**row.subject, "evidence": [f"plugin/{name}" for name in names] + [f"ledger/{row.node}"]}
     problem = ""
     if len(set(names)) > 1:
         problem = f"{' and '.join(sorted(set(names)))} both run a plugin for {row.resource} on the node"

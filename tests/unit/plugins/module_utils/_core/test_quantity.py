@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("4", 4), (4, 4), ("2k", 2000), ("1e3", 1000), ("1Ki", 1024), ("500m", "0.5"), (".5", "0.5"), ("-1", -1)]
+    ("text", "value"),
+    [("4", 4), (4, 4), ("2k", 2000), ("1e3", 1000), ("1Ki", 1024), ("500m", "0.5"), (".5", "0.5"), ("-1", -1)],
 )
 def test_parse(text: str | int, value: str | int) -> None:
     assert quantity.parse(text) == Decimal(value)

@@ -35,7 +35,8 @@ def test_requests_count_sidecars_beside_containers() -> None:
 def test_capacity_counts_live_pods_and_keeps_resources_at_zero() -> None:
     node = {"metadata": {"name": "a"}, "spec": {"unschedulable": True, "taints": [{"key": NV, "effect": "NoSchedule"}]},
             "status": {"capacity": {NV: "4", "amd.com/gpu": "0", "cpu": "8"}, "allocatable": {NV: "3", "amd.com/gpu": "0"},
-                       "conditions": [{"type": "Ready", "status": "False", "reason": "Down", "message": "no runtime"}]}}  # fmt: skip
+                       "conditions": [{"type": "Ready", "status": "False", "reason": "Down", "message": "no runtime"}]},
+            }  # fmt: skip
     pods = [pod("one", "a", number=2), pod("done", "a", "Succeeded"), pod("far", "b"), pod("early", "", "Pending")]
     (entry,) = capacity.to_capacity([node], pods, VENDORS)
     assert (entry["ready"], entry["ready_reason"], entry["unschedulable"]) == (False, "Down: no runtime", True)
@@ -46,7 +47,7 @@ def test_capacity_counts_live_pods_and_keeps_resources_at_zero() -> None:
 
 
 def test_probe_pod_goes_through_scheduler_and_has_no_privilege() -> None:
-    taints = [{"key": NV, "value": "", "effect": "NoSchedule"}, {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    taints = [{"key": key, "value": "", "effect": "NoSchedule"} for key in (NV, "node.kubernetes.io/unschedulable")]
     made = probe_objects.pod("p", "r", image="i", arguments=["a"], limits={NV: "1"}, node="a", taints=taints)
     spec = made["spec"]
     assert "nodeName" not in spec
