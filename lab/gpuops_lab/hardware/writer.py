@@ -22,12 +22,13 @@ class TreeWriter:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._marks = os.geteuid() == 0
+        self._made: set[Path] = set()
         root.mkdir(parents=True, exist_ok=True)
 
     def file(self, path: str, content: str | bytes | int, mode: int = 0o644) -> None:
         """Write one file. Text without a line end gets one, as sysfs files have it."""
         target = self.root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._make(target.parent)
         if isinstance(content, bytes):
             target.write_bytes(content)
         else:
@@ -40,6 +41,11 @@ class TreeWriter:
         for name, value in content.items():
             self.file(f"{folder}/{name}", value)
 
+    def _make(self, folder: Path) -> None:
+        if folder not in self._made:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
+
     def folder(self, path: str) -> None:
         """Make a folder."""
         (self.root / path).mkdir(parents=True, exist_ok=True)
@@ -47,7 +53,7 @@ class TreeWriter:
     def link(self, path: str, target: str) -> None:
         """Make a relative link to another path of the tree."""
         place = self.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
+        self._make(place.parent)
         place.symlink_to(os.path.relpath(target, os.path.dirname(path)))
 
     def opaque(self, path: str) -> None:

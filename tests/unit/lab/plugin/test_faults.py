@@ -148,7 +148,7 @@ def test_flap_changes_several_times(amd):
     stream = listing(kubelet)
     stream.wait(lambda devices: True)
     put(plugin, "device-flap", seconds=0.5)
-    deadline = time.monotonic() + 6
+    deadline = time.monotonic() + 20
     while len(stream.lists) < 5 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert len(stream.lists) >= 5
@@ -191,7 +191,7 @@ def test_allocate_error_slow_and_wrong(intel):
     assert time.monotonic() - started >= 1.5
 
 
-def until(condition, seconds=5.0):
+def until(condition, seconds=20.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
@@ -205,7 +205,7 @@ def test_socket_removed_and_back(intel):
     time.sleep(0.6)
     assert kubelet.sockets() == ["kubelet.sock"]
     put(plugin)
-    assert kubelet.wait_for(2, 5.0)
+    assert kubelet.wait_for(2, 20.0)
     assert Listing(kubelet.stub(kubelet.requests[-1].endpoint)).wait(lambda devices: len(devices) == 2)
 
 
@@ -225,7 +225,7 @@ def test_hang_registers_and_lists_nothing(intel):
     plugin, kubelet = intel
     assert listing(kubelet).wait(lambda devices: len(devices) == 2)
     put(plugin, "hang")
-    assert kubelet.wait_for(2, 5.0)
+    assert kubelet.wait_for(2, 20.0)
     stream = listing(kubelet)
     assert stream.wait(lambda devices: True, 1.5) is None
     assert not stream.ended.is_set()
@@ -239,13 +239,13 @@ def test_second_registration_and_back(vendor, request):
     first = listing(kubelet)
     assert first.wait(lambda devices: True)
     put(plugin, "second-registration")
-    assert kubelet.wait_for(2, 5.0)
+    assert kubelet.wait_for(2, 20.0)
     assert kubelet.requests[0].resource_name == kubelet.requests[1].resource_name
     assert kubelet.requests[0].endpoint != kubelet.requests[1].endpoint
     first.close()  # as a kubelet does that follows the newest registration
     assert listing(kubelet).wait(lambda devices: len(devices) >= 2)
     put(plugin)
-    assert kubelet.wait_for(3, 5.0)
+    assert kubelet.wait_for(3, 20.0)
     assert kubelet.requests[2].endpoint == kubelet.requests[0].endpoint
     assert not os.path.exists(Path(plugin.sockets, kubelet.requests[1].endpoint))
     assert plugin.ended(0.5) is None

@@ -71,7 +71,7 @@ def test_answers_like_the_recorded_plugin(number, hardware, vendor, arguments, t
         # The hardware of the recorded NVIDIA runs had no control nodes.
         for node in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"):
             (Path(plugin.places.dev) / node).unlink(missing_ok=True)
-        requests = kubelet.settle(0.5, 5.0, lambda: False)
+        requests = kubelet.settle(0.5, 20.0, lambda: False)
         recorded = [record(kubelet, request) for request in requests]
     expected = [comparable(resource) if vendor == "nvidia" else resource for resource in case["resources"]]
     assert len(recorded) == len(expected)
