@@ -64,8 +64,8 @@ def test_nvidia_removes_its_socket_and_opens_control_nodes(tmp_path, capsys):
     ],
 )
 def test_nothing_registered_is_one_line(words, text):
+    limit = "2" if words[0] == "sleep" else "60"  # only what never registers has to be waited for
     with pytest.raises(LabError) as caught:
-        limit = "2" if words[0] == "sleep" else "60"  # only what never registers has to be waited for
         contract.run(parse("--hardware", "cpu-only", "--timeout", limit, "--", *words))
     assert text in caught.value.line()
     assert "\n" not in caught.value.line()
