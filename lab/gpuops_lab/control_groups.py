@@ -101,12 +101,22 @@ def end_processes(group: str, *, grace: float, timeout: float = 20.0) -> None:
         _signal_all(group, signal.SIGTERM)
     while left := processes(group) or {pid for pid in seen if _is_dying(pid, group)}:
         seen |= left
+        _reap(left)
         passed = time.monotonic() - started
         if passed > timeout:
             raise LabError(f"processes of group {group} do not end: {sorted(left)}", "run `gpuops-lab down` again")
         if passed >= grace:
             _signal_all(group, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def _reap(pids: Iterable[int]) -> None:
+    """Take leave of those that are children of this process: without it they stay in the table until it ends."""
+    for pid in pids:
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            pass
 
 
 def _is_dying(pid: int, group: str) -> bool:

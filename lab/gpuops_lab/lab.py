@@ -90,9 +90,19 @@ def up(name: str, topology: Topology, report: Report, source_name: str = "") -> 
         _remove(name, report_nothing)
         try:
             return _start(name, topology, parts, report)
-        except BaseException:
-            _remove(name, report_nothing, keep_logs=True)
+        except BaseException as error:
+            _remove_after(error, name)
             raise
+
+
+def _remove_after(error: BaseException, name: str) -> None:
+    """Remove what a failed start has made; if that fails too, the first reason must not get lost."""
+    try:
+        _remove(name, report_nothing, keep_logs=True)
+    except LabError as second:
+        if isinstance(error, LabError):
+            raise LabError(f"{error.line()}; and then: {second.message}", second.hint) from error
+        raise
 
 
 def report_nothing(_: str) -> None:

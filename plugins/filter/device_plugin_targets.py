@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleFilterError
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import GpuOpsError
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube import device_plugin
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS

@@ -122,6 +122,7 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.collect import collect
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
 

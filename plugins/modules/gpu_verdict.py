@@ -169,6 +169,7 @@ from datetime import datetime, timezone
 from typing import Any, Dict, List
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._core import junit, report, verdict
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import GpuOpsError
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.situation import Situation

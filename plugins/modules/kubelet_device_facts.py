@@ -92,6 +92,7 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.kubelet import collect
 
 

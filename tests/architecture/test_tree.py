@@ -21,7 +21,11 @@ HEADER = Path(__file__).read_text(encoding="utf-8").splitlines()[:3]
 @cache
 def tracked() -> list[Path]:
     listing = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     return [CHECKOUT / name for name in listing.splitlines() if (CHECKOUT / name).is_file()]
 

@@ -38,7 +38,7 @@ def start(plan: NodePlan, control_plane: ControlPlane, lower: list[Path], ssh_pu
     for name in ("upper", "work", "root", "containerd", "kubelet"):
         (plan.folder / name).mkdir(parents=True, exist_ok=True)
     hardware = plan.folder / "hardware"
-    tree.write(catalogue.load(plan.spec.hardware), hardware)
+    tree.write(catalogue.load(plan.spec.hardware, plan.spec.name), hardware)
     host_key = files.write(plan, control_plane, ssh_public_key)
     network.add_node(plan.place, plan.spec.name, plan.position, count)
     BootPlan(

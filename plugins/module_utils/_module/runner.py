@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Optional
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.client import Cluster, ConnectionOptions
 from ansible_collections.gpuops.k8s.plugins.module_utils._module.options import connection_argument_spec
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from gpuops_lab.errors import LabError
 from gpuops_lab.programs import build, components
 from gpuops_lab.programs.components import Component, Program

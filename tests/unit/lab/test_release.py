@@ -15,6 +15,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
 from gpuops_lab.errors import LabError
 from gpuops_lab.programs import components, release, source
 

@@ -9,6 +9,7 @@ import json
 import re
 
 import pytest
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.collect import collect
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
 from gpuops_lab.hardware import catalogue, tree

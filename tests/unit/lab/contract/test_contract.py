@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from gpuops_lab import contract
 from gpuops_lab.errors import LabError
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from gpuops_lab import shared_facts
 from gpuops_lab.errors import LabError
 from gpuops_lab.hardware import catalogue

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from gpuops_lab.hardware import catalogue, drm, nvidia_library, pci, tree
 from gpuops_lab.paths import cache
 

@@ -15,6 +15,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+
 from gpuops_lab import images, shared_facts
 from gpuops_lab.errors import LabError
 from gpuops_lab.images import layer, runtime

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpuops_lab.contract.kubelet import Listing
 from gpuops_lab.hardware import catalogue
 from gpuops_lab.plugin import faults
 from gpuops_lab.plugin.api import deviceplugin_pb2 as api
 from gpuops_lab.plugin.faults import Fault
 from gpuops_lab.plugin.model import Device, Resource
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.fixtures.simulated_plugin import listing, run_plugin
 
 VENDOR_IDS = ("GPU-0236b5a8-03fb-36c0-02cc-b0a261f9e91f", "0000:0c:00.0", "card0-0", "amdgpu_xcp_3", "GPU-0a::1")

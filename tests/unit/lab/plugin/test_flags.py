@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+
 from gpuops_lab.plugin import flags
 from gpuops_lab.plugin.__main__ import VENDORS, _take_vendor, main
 from gpuops_lab.plugin.flags import Flag, Help

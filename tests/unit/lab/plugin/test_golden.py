@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from gpuops_lab.contract.kubelet import record
 from gpuops_lab.hardware import catalogue
 from gpuops_lab.hardware.machine import Machine
-
 from tests.fixtures.simulated_plugin import run_plugin
 
 CASES = json.loads((Path(__file__).parents[3] / "fixtures/golden/device_plugins.json").read_text())

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+
 from gpuops_lab.contract.kubelet import StandInKubelet
 from gpuops_lab.hardware import catalogue
 from gpuops_lab.plugin.__main__ import VENDORS
 from gpuops_lab.plugin.model import AllocationError, PluginExit
-
 from tests.fixtures.simulated_plugin import RunningPlugin, listing, places_of, run_plugin
 
 MODELS = {"nvidia": "l4-2", "amd": "mi210-4", "intel": "flex-170-2"}

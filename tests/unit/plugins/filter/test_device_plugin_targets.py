@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.errors import AnsibleFilterError
+
 from ansible_collections.gpuops.k8s.plugins.filter.device_plugin_targets import SETTINGS, device_plugin_targets
 from ansible_collections.gpuops.k8s.plugins.modules import device_plugin
 

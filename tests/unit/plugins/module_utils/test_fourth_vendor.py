@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.collect import collect
-
 from tests.fixtures.node_tree import NodeTree
 from tests.fixtures.right_cluster import Right
 from tests.fixtures.vendors import acme

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
+
 from ansible_collections.gpuops.k8s.plugins.filter.verification_nodes import verification_nodes
 from ansible_collections.gpuops.k8s.plugins.modules import gpu_allocation_probe, gpu_capacity_info, gpu_verdict
-
 from tests.fixtures.fake_api import FakeApi
 from tests.fixtures.right_cluster import Right
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from ansible_collections.gpuops.k8s.plugins.module_utils._core import quantity
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ansible_collections.gpuops.k8s.plugins.module_utils._core import quantity
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
 import pytest
-from ansible_collections.gpuops.k8s.plugins.module_utils._core import junit, report, report_picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ansible_collections.gpuops.k8s.plugins.module_utils._core import junit, report, report_picture
 
 NASTY = "a<b>&\"'\x00\x1b[31m\ud800]]></script><script>alert(1)</script>"
 XHTML = "{http://www.w3.org/1999/xhtml}"

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.gpuops.k8s.plugins.module_utils._core import checks, verdict
-from ansible_collections.gpuops.k8s.plugins.module_utils._core.situation import Situation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.gpuops.k8s.plugins.module_utils._core import checks, verdict
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.situation import Situation
 from tests.fixtures.right_cluster import ABOUT, KNOWN, Right, demo
 
 Json = dict[str, Any]

@@ -13,15 +13,15 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import ApiError, GpuOpsError
-from ansible_collections.gpuops.k8s.plugins.module_utils._kube import client as client_module
-from ansible_collections.gpuops.k8s.plugins.module_utils._kube import failures
-from ansible_collections.gpuops.k8s.plugins.module_utils._kube.client import Cluster, ConnectionOptions
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import ApiError, GpuOpsError
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import client as client_module
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import failures
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube.client import Cluster, ConnectionOptions
 from tests.fixtures.fake_api import FakeApi
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import copy
 
 import pytest
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import GpuOpsError
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube import device_plugin, plugin_objects, plugin_search, rollout
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.client import Cluster, ConnectionOptions
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
-
 from tests.fixtures.fake_api import FakeApi
 
 SPACE = "/api/v1/namespaces/gpuops-system"

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._core import verdict
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.situation import NodeInput, Situation
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube import capacity
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.client import Cluster, ConnectionOptions
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.probe_phases import Prober, Settings
-
 from tests.fixtures.fake_api import FakeApi, RefusedError
 from tests.fixtures.right_cluster import ABOUT, KNOWN, Right, device_id
 

@@ -10,10 +10,10 @@ import stat
 import time
 
 import pytest
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._node import tools
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.collect import collect
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import DevicePlugin, Model, Reading, Vendor
-
 from tests.fixtures.node_tree import NodeTree
 
 UUID = "GPU-11111111-2222-3333-4444-55555555555"

@@ -13,6 +13,7 @@ from concurrent import futures
 
 import grpc
 import pytest
+
 from ansible_collections.gpuops.k8s.plugins.module_utils._node import grpc_unary, hpack
 
 SERVICE = "/v1.PodResourcesLister/"

@@ -11,9 +11,10 @@ from concurrent import futures
 
 import grpc
 import pytest
-from ansible_collections.gpuops.k8s.plugins.module_utils._node import kubelet, protobuf
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ansible_collections.gpuops.k8s.plugins.module_utils._node import kubelet, protobuf
 
 CHECKPOINT = {
     "Data": {
