@@ -156,14 +156,14 @@ def _phases(evidence: Json) -> str:
     for phase in known:
         own = [check for check in checks if check.get("phase") == phase]
         counts = {status: sum(1 for check in own if check.get("status") == status) for status in (PASS, FAIL, SKIP)}
-        time = sum(float(check.get("seconds") or 0) for check in own)
+        time = max((float(check.get("seconds") or 0) for check in own), default=0.0)
         bar = "".join(f'<i class="{status}" style="flex:{count}"></i>' for status, count in counts.items() if count)
         cells = "".join(f'<td class="number">{count}</td>' for count in counts.values())
         lines.append(
             f'<tr><td class="name">{text(phase)}</td><td><div class="bar">{bar}</div></td>{cells}'
             f'<td class="number">{text(seconds(time) if own else "–")}</td></tr>'
         )
-    note = '<p class="quiet">Times of checks that ran side by side are added up.</p>'
+    note = '<p class="quiet">The checks of a phase run side by side, so its time is that of the slowest.</p>'
     heads = ["phase", "", "passed", "failed", "skipped", "time"]
     return note + _table(heads, lines, numbers=("passed", "failed", "skipped", "time"))
 
@@ -191,9 +191,9 @@ def _check_row(check: Json, shown: Mapping[str, str]) -> str:
     cells = [
         f"<td>{_tag(str(check.get('status')))}</td>",
         f'<td class="name">{text(check.get("id"))}</td>',
-        f"<td>{text(_place(check))}</td>",
-        f"<td>{text(show(check.get('expected')))}</td>",
-        f"<td>{text(show(check.get('observed')))}</td>",
+        f'<td class="value">{text(_place(check))}</td>',
+        f'<td class="value">{text(show(check.get("expected")))}</td>',
+        f'<td class="value">{text(show(check.get("observed")))}</td>',
         f'<td class="reason">{reason}</td>',
         f'<td class="number">{text(seconds(check.get("seconds")))}</td>',
     ]

@@ -74,7 +74,8 @@ tr:last-child td { border-bottom: 0; }
 input, select { font: inherit; color: inherit; background: var(--ground); border: 1px solid var(--line);
   border-radius: 6px; padding: 5px 10px; }
 input { flex: 1; min-width: 200px; }
-.reason { overflow-wrap: anywhere; max-width: 460px; }
+.reason { overflow-wrap: anywhere; min-width: 320px; }
+.value { overflow-wrap: anywhere; min-width: 110px; max-width: 200px; }
 details { border-top: 1px solid var(--line); }
 details:first-of-type { border-top: 0; }
 summary { cursor: pointer; padding: 7px 0; overflow-wrap: anywhere; }
