@@ -87,7 +87,7 @@ options:
     default: refuse
   wait:
     description:
-      - Whether to wait until the plugin runs on all of its nodes, or is gone from all.
+      - Whether to wait until the plugin runs on all of its nodes and each of O(nodes) offers devices, or until it is gone.
     type: bool
     default: true
   wait_timeout:
@@ -95,6 +95,13 @@ options:
       - Seconds to wait at most.
     type: int
     default: 300
+  advertise_timeout:
+    description:
+      - Seconds that O(nodes) get, within O(wait_timeout), to offer at least one device each once the plugin runs there.
+        A kubelet passes what the plugin announces on with its next status, which may take 10 seconds.
+      - A plugin that runs and offers nothing is no success, so the module then fails and names the nodes.
+    type: int
+    default: 60
 extends_documentation_fragment:
   - gpuops.k8s.cluster_options
   - ansible.builtin.action_common_attributes
@@ -154,7 +161,7 @@ import time
 from typing import Any, Dict
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import GpuOpsError
-from ansible_collections.gpuops.k8s.plugins.module_utils._kube import device_plugin, rollout
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import advertisement, device_plugin, rollout
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gpuops.k8s.plugins.module_utils._module.runner import cluster_module, run_cluster_module
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
@@ -183,6 +190,8 @@ def _work(params: Dict[str, Any], cluster: Cluster, check_mode: bool) -> Dict[st
         return result
     began = time.monotonic()
     found = rollout.wait(cluster, state.namespace, vendor.plugin.name, params["wait_timeout"], device_plugin.node_names(state))
+    left = max(1.0, params["wait_timeout"] - (time.monotonic() - began))
+    advertisement.wait(cluster, vendor, device_plugin.node_names(state), min(left, params["advertise_timeout"]))
     status = found.get("status") or {}
     result["rollout"] = {
         "desired": status.get("desiredNumberScheduled") or 0,
@@ -211,6 +220,7 @@ def main() -> None:
             "foreign": {"type": "str", "choices": ["refuse", "ignore"], "default": "refuse"},
             "wait": {"type": "bool", "default": True},
             "wait_timeout": {"type": "int", "default": 300},
+            "advertise_timeout": {"type": "int", "default": 60},
         }
     )
     try:

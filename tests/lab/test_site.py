@@ -59,7 +59,7 @@ def test_every_gpu_is_physical_capacity_allocatable_and_opened(evidence: dict[st
 
 
 def test_every_promised_check_was_made_and_held(evidence: dict[str, Any]) -> None:
-    assert {check["phase"] for check in evidence["checks"]} == PHASES
+    assert {check["phase"] for check in evidence["checks"] if check["status"] != "skip"} == PHASES
     passed = {check["id"] for check in evidence["checks"] if check["status"] == "pass"}
     assert passed == IDS
     assert evidence["totals"]["checks"]["fail"] == 0
@@ -77,7 +77,7 @@ def test_every_check_of_a_number_leads_to_what_it_was_read_from(evidence: dict[s
 
 def test_junit_has_one_case_a_check(demo: Lab, evidence: dict[str, Any]) -> None:
     suites = ElementTree.parse(demo.output / "junit.xml").getroot().findall(".//testsuite")
-    assert {suite.get("name") for suite in suites} == PHASES
+    assert {suite.get("name") for suite in suites} == PHASES | {"labels"}
     assert sum(len(suite.findall("testcase")) for suite in suites) == len(evidence["checks"])
 
 

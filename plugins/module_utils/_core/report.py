@@ -157,10 +157,10 @@ def _phases(evidence: Json) -> str:
         own = [check for check in checks if check.get("phase") == phase]
         counts = {status: sum(1 for check in own if check.get("status") == status) for status in (PASS, FAIL, SKIP)}
         time = max((float(check.get("seconds") or 0) for check in own), default=0.0)
-        bar = "".join(f'<i class="{status}" style="flex:{count}"></i>' for status, count in counts.items() if count)
+        stripes = "".join(f'<i class="{status}" style="flex:{count}"></i>' for status, count in counts.items() if count)
         cells = "".join(f'<td class="number">{count}</td>' for count in counts.values())
         lines.append(
-            f'<tr><td class="name">{text(phase)}</td><td><div class="bar">{bar}</div></td>{cells}'
+            f'<tr><td class="name">{text(phase)}</td><td><div class="bar">{stripes}</div></td>{cells}'
             f'<td class="number">{text(seconds(time) if own else "–")}</td></tr>'
         )
     note = '<p class="quiet">The checks of a phase run side by side, so its time is that of the slowest.</p>'

@@ -152,8 +152,11 @@ def _visible(row: Row, pod: Json) -> Optional[str]:
 
 def _each(situation: Situation, row: Row, pods: List[Json]) -> Check:
     busy = busy_units(situation, row)
-    where: Json = {**row.subject, "evidence": [f"pod/{pod['name']}" for pod in pods],
-             "seconds": max(pod.get("seconds", 0.0) for pod in pods)}  # fmt: skip
+    where: Json = {
+        **row.subject,
+        "evidence": [f"pod/{pod['name']}" for pod in pods],
+        "seconds": max(pod.get("seconds", 0.0) for pod in pods),
+    }
     wanted = sorted(unit.key for unit in row.devices.of_resource(row.resource) if unit.key not in busy)
     opened = sorted({unit.key for pod in pods for unit in row.opened(pod)})
     silent = [pod_problem(pod) for pod in pods if not has_report(pod)]
