@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuops_lab import control_groups, control_plane, images, network, place, state, system_tree
+from gpuops_lab import control_groups, control_plane, host_settings, images, network, place, state, system_tree
 from gpuops_lab.command import last_line
 from gpuops_lab.control_plane import ControlPlane
 from gpuops_lab.errors import LabError
@@ -112,6 +112,7 @@ def report_nothing(_: str) -> None:
 def _start(name: str, topology: Topology, parts: Parts, report: Report) -> dict[str, Any]:
     started = time.monotonic()
     taken = place.take(name, CHECKOUT)
+    host_settings.raise_to_minimum()
     network.create(taken)
     plane = control_plane.start(taken, parts.programs)
     plans = [NodePlan(taken, node, position) for position, node in enumerate(topology.nodes)]
@@ -231,6 +232,8 @@ def _remove(name: str, report: Report, *, keep_logs: bool = False) -> None:
         with place.locked():
             network.remove(taken)
             control_groups.remove(taken.control_group)
+            if [other.name for other in place.every()] == [name]:
+                host_settings.restore(taken.settings_before)
             shutil.rmtree(taken.folder)
         report(f"lab {name}: removed")
     folder = state_folder(name)

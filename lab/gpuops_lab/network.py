@@ -13,7 +13,6 @@ from gpuops_lab.command import run, succeeds
 from gpuops_lab.errors import LabError
 from gpuops_lab.place import Place, every
 
-_FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 _COMMENT = "gpuops-lab"
 
 
@@ -23,8 +22,6 @@ def create(place: Place) -> None:
         run(["ip", "link", "add", place.bridge, "type", "bridge"], what=f"create bridge {place.bridge}")
     run(["ip", "address", "replace", f"{place.host_address}/24", "dev", place.bridge], what=f"address {place.bridge}")
     run(["ip", "link", "set", place.bridge, "up"], what=f"raise {place.bridge}")
-    if _FORWARD.read_text(encoding="utf-8").strip() != "1":
-        _FORWARD.write_text("1\n", encoding="utf-8")
     rules = f"""
 table ip {place.table} {{}}
 delete table ip {place.table}
@@ -74,9 +71,6 @@ def remove(place: Place) -> None:
     if succeeds(["nft", "list", "table", "ip", place.table]):
         run(["nft", "delete", "table", "ip", place.table], what=f"delete nftables table {place.table}")
     _revoke_forwarding(place)
-    others = [other for other in every() if other.name != place.name]
-    if not others and place.ip_forward_before != "1":
-        _FORWARD.write_text(f"{place.ip_forward_before}\n", encoding="utf-8")
 
 
 def _belongs(place: Place, namespace: str) -> bool:

@@ -13,9 +13,10 @@ import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from gpuops_lab import host_settings
 from gpuops_lab.errors import LabError
 from gpuops_lab.paths import RUN_TIME_ROOT, run_time_folder, write_atomically
 
@@ -31,7 +32,7 @@ class Place:
     name: str
     index: int
     checkout: str  # the checkout whose `up` made it
-    ip_forward_before: str = "1"
+    settings_before: dict[str, int] = field(default_factory=dict)  # of the host, before the first lab
 
     @property
     def folder(self) -> Path:
@@ -109,10 +110,12 @@ def find(name: str) -> Place | None:
     """The place of a lab, None if it has none."""
     path = run_time_folder(name) / "place.json"
     try:
-        return Place(**json.loads(path.read_text(encoding="utf-8")))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        # A record of another version of this package may know more: its lab must still be removable.
+        return Place(**{key: value for key, value in document.items() if key in Place.__dataclass_fields__})
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise LabError(f"cannot read {path}: {error}", "remove the file and run `gpuops-lab down` again") from error
 
 
@@ -133,8 +136,7 @@ def take(name: str, checkout: Path) -> Place:
         free = next((index for index in range(MAXIMUM_LABS) if index not in used), None)
         if free is None:
             raise LabError(f"{MAXIMUM_LABS} labs are running", "remove one with `gpuops-lab down --name NAME`")
-        forward = Path("/proc/sys/net/ipv4/ip_forward").read_text(encoding="utf-8").strip()
-        before = next((place.ip_forward_before for place in every()), forward)
+        before = next((place.settings_before for place in every()), None) or host_settings.read()
         place = Place(name, free, str(checkout), before)
         write_atomically(place.folder / "place.json", json.dumps(asdict(place), indent=1) + "\n")
         return place

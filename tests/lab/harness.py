@@ -156,7 +156,10 @@ def host_traces(name: str) -> dict[str, list[str]]:
         ),
         "folders": sorted(str(path) for path in Path("/var/lib/gpuops").glob(name)),
         "processes": sorted(processes),
-        "forwarding": [Path("/proc/sys/net/ipv4/ip_forward").read_text(encoding="utf-8").strip()],
+        "settings": [
+            Path("/proc/sys", name).read_text(encoding="utf-8").strip()
+            for name in ("net/ipv4/ip_forward", "fs/inotify/max_user_instances")
+        ],
     }
 
 

@@ -140,6 +140,9 @@ def tls_error(request: Tuple[str, str, Optional[Dict[str, Any]]], server: str, d
         hint = credentials
     elif "certificate required" in low or "bad certificate" in low or "alert certificate" in low:
         hint = "The server refused the client certificate of the kubeconfig; get a new one."
+    elif "eof occurred" in low or "connection reset" in low:
+        # With TLS 1.3 the alert is sometimes lost behind the end of the connection.
+        hint = "Perhaps the server refused the client certificate of the kubeconfig, or it restarts; try again, or renew it."
     elif "has expired" in low or "not yet valid" in low:
         hint = "The server's certificate is out of its time; renew it, or check the clock of this machine."
     elif "hostname mismatch" in low or "doesn't match" in low or "not valid for" in low:
