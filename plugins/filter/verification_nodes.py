@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleFilterError
 
@@ -60,10 +60,20 @@ def verification_nodes(hostvars: Mapping[str, Any], hosts: Sequence[str]) -> Lis
                 "name": variables.get("gpu_node_name") or host,
                 "facts": facts.get("gpu"),
                 "ledger": facts.get("kubelet_devices"),
-                "expected_gpus": None if expected in (None, "") else int(expected),
+                "expected_gpus": _whole_number(host, expected),
             }
         )
     return entries
+
+
+def _whole_number(host: str, expected: Any) -> Optional[int]:
+    if expected is None or expected == "":
+        return None
+    if isinstance(expected, int) and not isinstance(expected, bool) and expected >= 0:
+        return int(expected)
+    if isinstance(expected, str) and expected.strip().isdecimal():
+        return int(expected)
+    raise AnsibleFilterError(f"gpu_expected_gpus of host {host} is {expected!r}; give a whole number from 0 on")
 
 
 class FilterModule:

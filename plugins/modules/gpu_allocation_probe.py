@@ -213,7 +213,13 @@ def work(params: Dict[str, Any], cluster: Cluster, check_mode: bool) -> Dict[str
 def main() -> None:
     module = cluster_module(argument_spec(), required_if=[("phase", "hold", ["nodes"]), ("phase", "release", ["held"])])
     try:
-        result = run_cluster_module(module, work)
+        try:
+            result = run_cluster_module(module, work)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise GpuOpsError(
+                f"Probing: the options do not fit together ({type(error).__name__}: {error})",
+                "Pass nodes with the facts of gpu_facts, and as held the key probe of the first phase's result.",
+            ) from error
     except GpuOpsError as error:
         module.fail_json(msg=error.line())
     module.exit_json(**result)

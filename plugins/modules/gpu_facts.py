@@ -94,6 +94,7 @@ ansible_facts:
             index: {description: Position among the GPUs of this vendor., returned: always, type: int}
             uuid: {description: The vendor's own id., returned: always, type: str}
             card: {description: Name of the DRM card., returned: always, type: str, sample: card0}
+            device_numbers: {description: Device node to its major and minor number in hex., returned: always, type: dict}
             device_nodes: {description: Device nodes of this GPU alone., returned: always, type: list, elements: str}
             render_node: {description: Its render node., returned: always, type: str, sample: /dev/dri/renderD128}
             partitions: {description: Partitions beside the GPU itself., returned: always, type: list, elements: str}

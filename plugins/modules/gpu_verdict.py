@@ -205,8 +205,8 @@ def judge(params: Dict[str, Any]) -> Dict[str, Any]:
         GpuOpsError: An option is not what its module returns.
     """
     now = time.time()
-    began = float(params["probe"].get("started") or now)
     try:
+        began = float(params["probe"].get("started") or now)
         situation = Situation(
             nodes=to_nodes(params["nodes"]),
             capacity={entry["name"]: entry for entry in params["capacity"]},
@@ -223,7 +223,7 @@ def judge(params: Dict[str, Any]) -> Dict[str, Any]:
             "cluster": {"version": params["cluster_version"], "driver": params["cluster_driver"]},
         }
         return verdict.build(situation, about)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise GpuOpsError(
             f"Judging: the options do not fit together ({type(error).__name__}: {error})",
             "Pass capacity, plugins, probe and nodes as their modules return them.",

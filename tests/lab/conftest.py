@@ -33,3 +33,13 @@ def demo() -> Iterator[Lab]:
     with lab.running():
         lab.first_run = lab.playbook("site")
         yield lab
+
+
+@pytest.fixture(scope="session")
+def small() -> Iterator[Lab]:
+    """Three vendors with few GPUs, provisioned; for tests that break something and mend it again."""
+    lab = Lab("test-small", "small")
+    with lab.running():
+        lab.first_run = lab.playbook("site")
+        assert lab.first_run.code == 0, lab.first_run.output[-4000:]
+        yield lab

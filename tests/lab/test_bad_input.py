@@ -27,9 +27,9 @@ from tests.lab.harness import CHECKOUT, PROGRAMS, Lab, ansible_environment, fail
 
 
 @pytest.fixture(autouse=True)
-def mended(demo: Lab) -> Iterator[None]:
+def mended(small: Lab) -> Iterator[None]:
     yield
-    demo.kubectl("uncordon", "nv-1")
+    small.kubectl("uncordon", "nv-1")
 
 
 def module(lab: Lab, name: str, arguments: dict[str, Any], kubeconfig: str = "") -> str:
@@ -56,8 +56,8 @@ def module(lab: Lab, name: str, arguments: dict[str, Any], kubeconfig: str = "")
         ("gpu_capacity_info", {"context": "elsewhere"}, ["elsewhere"]),
     ],
 )
-def test_wrong_values_are_named(demo: Lab, name: str, arguments: dict[str, Any], words: list[str]) -> None:
-    message = module(demo, name, arguments)
+def test_wrong_values_are_named(small: Lab, name: str, arguments: dict[str, Any], words: list[str]) -> None:
+    message = module(small, name, arguments)
     for word in words:
         assert word in message
 
@@ -71,23 +71,23 @@ def _kubeconfig(lab: Lab, tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_a_missing_kubeconfig(demo: Lab) -> None:
-    assert "/no/such/kubeconfig" in module(demo, "gpu_capacity_info", {}, "/no/such/kubeconfig")
+def test_a_missing_kubeconfig(small: Lab) -> None:
+    assert "/no/such/kubeconfig" in module(small, "gpu_capacity_info", {}, "/no/such/kubeconfig")
 
 
-def test_a_kubeconfig_that_is_none(demo: Lab, tmp_path: Path) -> None:
+def test_a_kubeconfig_that_is_none(small: Lab, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text("][", encoding="utf-8")
-    assert str(path) in module(demo, "gpu_capacity_info", {}, str(path))
+    assert str(path) in module(small, "gpu_capacity_info", {}, str(path))
 
 
-def test_an_unreachable_server(demo: Lab, tmp_path: Path) -> None:
-    path = _kubeconfig(demo, tmp_path, cluster={"server": "https://127.0.0.1:9"})
-    assert "https://127.0.0.1:9" in module(demo, "gpu_capacity_info", {}, str(path))
+def test_an_unreachable_server(small: Lab, tmp_path: Path) -> None:
+    path = _kubeconfig(small, tmp_path, cluster={"server": "https://127.0.0.1:9"})
+    assert "https://127.0.0.1:9" in module(small, "gpu_capacity_info", {}, str(path))
 
 
-def test_an_expired_certificate(demo: Lab, tmp_path: Path) -> None:
-    message = module(demo, "gpu_capacity_info", {}, str(_kubeconfig(demo, tmp_path, user=_expired_user(demo))))
+def test_an_expired_certificate(small: Lab, tmp_path: Path) -> None:
+    message = module(small, "gpu_capacity_info", {}, str(_kubeconfig(small, tmp_path, user=_expired_user(small))))
     assert "expired" in message
 
 
@@ -112,53 +112,55 @@ def _expired_user(lab: Lab) -> dict[str, str]:
     return {"client-certificate-data": base64.b64encode(pem).decode(), "client-key-data": base64.b64encode(private).decode()}
 
 
-def test_forbidden_names_what_to_grant(demo: Lab, tmp_path: Path) -> None:
-    token = demo.kubectl("create", "token", "default", "-n", "default").strip()
-    message = module(demo, "gpu_capacity_info", {}, str(_kubeconfig(demo, tmp_path, user={"token": token})))
+def test_forbidden_names_what_to_grant(small: Lab, tmp_path: Path) -> None:
+    token = small.kubectl("create", "token", "default", "-n", "default").strip()
+    message = module(small, "gpu_capacity_info", {}, str(_kubeconfig(small, tmp_path, user={"token": token})))
     assert "nodes" in message
     assert "list" in message
 
 
-def test_an_image_that_cannot_be_pulled_is_named_early(demo: Lab) -> None:
+def test_an_image_that_cannot_be_pulled_is_named_early(small: Lab) -> None:
     try:
         message = module(
-            demo,
+            small,
             "device_plugin",
             {"vendor": "nvidia", "image": "registry.invalid/no/such", "version": "v9", "wait_timeout": 60},
         )
         assert "registry.invalid/no/such:v9" in message
     finally:
-        assert demo.playbook("site").code == 0
+        assert small.playbook("site").code == 0
 
 
-def test_a_rollout_that_wants_no_pod_is_no_success(demo: Lab) -> None:
+def test_a_rollout_that_wants_no_pod_is_no_success(small: Lab) -> None:
     try:
-        message = module(demo, "device_plugin", {"vendor": "intel", "node_selector": {"no/such": "label"}, "wait_timeout": 60})
+        message = module(
+            small, "device_plugin", {"vendor": "intel", "node_selector": {"no/such": "label"}, "wait_timeout": 60}
+        )
         assert "does not run where it should" in message
         assert "no/such=label" in message
     finally:
-        assert demo.playbook("site").code == 0
+        assert small.playbook("site").code == 0
 
 
-def test_a_cordoned_gpu_node_is_red_and_named(demo: Lab) -> None:
-    demo.kubectl("cordon", "nv-1")
-    run = demo.playbook("verify")
+def test_a_cordoned_gpu_node_is_red_and_named(small: Lab) -> None:
+    small.kubectl("cordon", "nv-1")
+    run = small.playbook("verify")
     assert run.code != 0
-    failed = [check for check in demo.evidence()["checks"] if check["status"] == "fail"]
+    failed = [check for check in small.evidence()["checks"] if check["status"] == "fail"]
     assert any(check["node"] == "nv-1" and "cordon" in (check["reason"] + check["hint"]) for check in failed)
 
 
-def test_a_gpu_node_that_is_not_ready_is_red_and_named(demo: Lab) -> None:
-    demo.inside("intel-1", "systemctl stop kubelet")
+def test_a_gpu_node_that_is_not_ready_is_red_and_named(small: Lab) -> None:
+    small.inside("intel-1", "systemctl stop kubelet")
     try:
-        demo.kubectl("wait", "--for=condition=Ready=Unknown", "node/intel-1", "--timeout=90s")
-        run = demo.playbook("verify")
+        small.kubectl("wait", "--for=condition=Ready=Unknown", "node/intel-1", "--timeout=90s")
+        run = small.playbook("verify")
         assert run.code != 0
-        failed = [check for check in demo.evidence()["checks"] if check["status"] == "fail"]
-        assert any(check["node"] == "intel-1" and "Ready" in check["reason"] for check in failed), failed_ids(demo.evidence())
+        failed = [check for check in small.evidence()["checks"] if check["status"] == "fail"]
+        assert any(check["node"] == "intel-1" and "Ready" in check["reason"] for check in failed), failed_ids(small.evidence())
     finally:
-        demo.inside("intel-1", "systemctl start kubelet")
-        demo.kubectl("wait", "--for=condition=Ready", "node/intel-1", "--timeout=90s")
+        small.inside("intel-1", "systemctl start kubelet")
+        small.kubectl("wait", "--for=condition=Ready", "node/intel-1", "--timeout=90s")
 
 
 def _changed_inventory(lab: Lab, tmp_path: Path, change: Any) -> Path:
@@ -169,46 +171,46 @@ def _changed_inventory(lab: Lab, tmp_path: Path, change: Any) -> Path:
     return path
 
 
-def test_a_cluster_node_that_the_inventory_lacks_is_red(demo: Lab, tmp_path: Path) -> None:
-    run = demo.playbook("verify", inventory=_changed_inventory(demo, tmp_path, lambda hosts: hosts.pop("amd-1")))
+def test_a_cluster_node_that_the_inventory_lacks_is_red(small: Lab, tmp_path: Path) -> None:
+    run = small.playbook("verify", inventory=_changed_inventory(small, tmp_path, lambda hosts: hosts.pop("amd-1")))
     assert run.code != 0
-    assert "amd-1" in json.dumps([check for check in demo.evidence()["checks"] if check["status"] == "fail"])
+    assert "amd-1" in json.dumps([check for check in small.evidence()["checks"] if check["status"] == "fail"])
 
 
-def test_an_inventory_host_that_the_cluster_lacks_is_red(demo: Lab, tmp_path: Path) -> None:
+def test_an_inventory_host_that_the_cluster_lacks_is_red(small: Lab, tmp_path: Path) -> None:
     def rename(hosts: dict[str, Any]) -> None:
         hosts["amd-9"] = hosts.pop("amd-1")
 
-    run = demo.playbook("verify", inventory=_changed_inventory(demo, tmp_path, rename))
+    run = small.playbook("verify", inventory=_changed_inventory(small, tmp_path, rename))
     assert run.code != 0
-    failed = json.dumps([check for check in demo.evidence()["checks"] if check["status"] == "fail"])
+    failed = json.dumps([check for check in small.evidence()["checks"] if check["status"] == "fail"])
     assert "amd-9" in failed
     assert "gpu_node_name" in failed
 
 
-def test_a_node_name_that_is_not_the_host_name_is_told_by_a_variable(demo: Lab, tmp_path: Path) -> None:
+def test_a_node_name_that_is_not_the_host_name_is_told_by_a_variable(small: Lab, tmp_path: Path) -> None:
     def rename(hosts: dict[str, Any]) -> None:
         hosts["rack-4-unit-12"] = {**hosts.pop("amd-1"), "gpu_node_name": "amd-1"}
 
-    run = demo.playbook("verify", inventory=_changed_inventory(demo, tmp_path, rename))
+    run = small.playbook("verify", inventory=_changed_inventory(small, tmp_path, rename))
     assert run.code == 0, run.output[-3000:]
-    assert demo.evidence()["verdict"] == "pass"
+    assert small.evidence()["verdict"] == "pass"
 
 
-def test_after_an_interrupted_run_the_next_one_works_and_cleans_up(demo: Lab) -> None:
+def test_after_an_interrupted_run_the_next_one_works_and_cleans_up(small: Lab) -> None:
     process = subprocess.Popen(
-        [PROGRAMS / "ansible-playbook", "-i", demo.folder / "inventory.yml", "gpuops.k8s.verify"],
+        [PROGRAMS / "ansible-playbook", "-i", small.folder / "inventory.yml", "gpuops.k8s.verify"],
         cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        demo.kubectl("wait", "--for=create", "namespace/gpuops-verification", "--timeout=60s")
-        _wait_for_probe_pod(demo)
+        small.kubectl("wait", "--for=create", "namespace/gpuops-verification", "--timeout=60s")
+        _wait_for_probe_pod(small)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    run = demo.playbook("verify")
+    run = small.playbook("verify")
     assert run.code == 0, run.output[-4000:]
-    pods = json.loads(demo.kubectl("get", "pods", "-A", "-l", "app.kubernetes.io/component=gpu-probe", "-o", "json"))["items"]
+    pods = json.loads(small.kubectl("get", "pods", "-A", "-l", "app.kubernetes.io/component=gpu-probe", "-o", "json"))["items"]
     assert pods == []
 
 

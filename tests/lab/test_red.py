@@ -17,10 +17,10 @@ SECOND = "second-nvidia-plugin"
 
 
 @pytest.fixture(autouse=True)
-def mended(demo: Lab) -> Iterator[None]:
+def mended(small: Lab) -> Iterator[None]:
     """Leave each test with a whole cluster, whatever it broke."""
     yield
-    demo.command("fault", "clear")
+    small.command("fault", "clear")
 
 
 def verify_red(lab: Lab, *expected: str) -> dict[str, str]:
@@ -52,16 +52,16 @@ def verify_red(lab: Lab, *expected: str) -> dict[str, str]:
         ("amd-1", "wrong-device", "ASG-OPEN"),
     ],
 )
-def test_a_fault_turns_its_check_red(demo: Lab, node: str, kind: str, expected: str) -> None:
-    demo.command("fault", "apply", node, kind)
-    verify_red(demo, expected)
-    named = {check["node"] for check in demo.evidence()["checks"] if check["status"] == "fail" and check["id"] == expected}
+def test_a_fault_turns_its_check_red(small: Lab, node: str, kind: str, expected: str) -> None:
+    small.command("fault", "apply", node, kind)
+    verify_red(small, expected)
+    named = {check["node"] for check in small.evidence()["checks"] if check["status"] == "fail" and check["id"] == expected}
     assert named == {node}
 
 
-def test_two_plugins_for_one_resource(demo: Lab) -> None:
+def test_two_plugins_for_one_resource(small: Lab) -> None:
     daemon_set = json.loads(
-        demo.kubectl("get", "daemonset", "nvidia-device-plugin", "-n", "gpuops-system", "--output", "json")
+        small.kubectl("get", "daemonset", "nvidia-device-plugin", "-n", "gpuops-system", "--output", "json")
     )
     daemon_set["metadata"] = {"name": SECOND, "namespace": "default"}
     daemon_set["spec"]["selector"] = {"matchLabels": {"app": SECOND}}
@@ -69,16 +69,16 @@ def test_two_plugins_for_one_resource(demo: Lab) -> None:
     daemon_set["spec"]["template"]["spec"].pop("serviceAccountName", None)
     daemon_set["spec"]["template"]["spec"].pop("serviceAccount", None)
     daemon_set.pop("status")
-    demo.kubectl("apply", "--filename", "-", stdin=json.dumps(daemon_set))
+    small.kubectl("apply", "--filename", "-", stdin=json.dumps(daemon_set))
     try:
-        demo.kubectl("rollout", "status", f"daemonset/{SECOND}", "-n", "default", "--timeout=60s")
-        reasons = verify_red(demo, "REG-SINGLE")
+        small.kubectl("rollout", "status", f"daemonset/{SECOND}", "-n", "default", "--timeout=60s")
+        reasons = verify_red(small, "REG-SINGLE")
         assert SECOND in reasons["REG-SINGLE"]
     finally:
-        demo.kubectl("delete", "daemonset", SECOND, "-n", "default", "--cascade=foreground", "--timeout=60s")
+        small.kubectl("delete", "daemonset", SECOND, "-n", "default", "--cascade=foreground", "--timeout=60s")
         # The kubelet follows the last registration, so the first plugin must register anew.
-        demo.kubectl("rollout", "restart", "daemonset/nvidia-device-plugin", "-n", "gpuops-system")
-        demo.kubectl("rollout", "status", "daemonset/nvidia-device-plugin", "-n", "gpuops-system", "--timeout=60s")
+        small.kubectl("rollout", "restart", "daemonset/nvidia-device-plugin", "-n", "gpuops-system")
+        small.kubectl("rollout", "status", "daemonset/nvidia-device-plugin", "-n", "gpuops-system", "--timeout=60s")
 
 
 @contextmanager
@@ -90,14 +90,14 @@ def plugin_removed(lab: Lab) -> Iterator[None]:
         assert lab.playbook("site").code == 0
 
 
-def test_the_plugin_is_gone(demo: Lab) -> None:
-    with plugin_removed(demo):
-        verify_red(demo, "REG-ROLLOUT")
+def test_the_plugin_is_gone(small: Lab) -> None:
+    with plugin_removed(small):
+        verify_red(small, "REG-ROLLOUT")
 
 
-def test_nothing_was_probed_at_all(demo: Lab) -> None:
+def test_nothing_was_probed_at_all(small: Lab) -> None:
     """Only the node without GPU is in the inventory: nothing fails by itself, and nothing is proven."""
-    text = (demo.folder / "inventory.yml").read_text(encoding="utf-8")
+    text = (small.folder / "inventory.yml").read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     kept, skip = [], False
     for line in lines:
@@ -108,25 +108,25 @@ def test_nothing_was_probed_at_all(demo: Lab) -> None:
         else:
             skip = False
             kept.append(line)
-    inventory = demo.folder / "inventory-cpu-only.yml"
+    inventory = small.folder / "inventory-cpu-only.yml"
     inventory.write_text("".join(kept), encoding="utf-8")
     try:
-        run = demo.playbook("verify", inventory=inventory)
+        run = small.playbook("verify", inventory=inventory)
         assert run.code != 0
-        assert demo.evidence()["verdict"] == "fail"
+        assert small.evidence()["verdict"] == "fail"
     finally:
         inventory.unlink()
 
 
-def test_an_inventory_without_hosts_is_red(demo: Lab, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_an_inventory_without_hosts_is_red(small: Lab, tmp_path) -> None:  # type: ignore[no-untyped-def]
     inventory = tmp_path / "empty.yml"
     inventory.write_text("all:\n  children:\n    kubernetes_nodes: {}\n", encoding="utf-8")
-    run = demo.playbook("verify", inventory=inventory)
+    run = small.playbook("verify", inventory=inventory)
     assert run.code != 0
     assert "kubernetes_nodes" in run.output
 
 
-def test_the_cluster_is_whole_after_all_of_this(demo: Lab) -> None:
-    run = demo.playbook("verify")
+def test_the_cluster_is_whole_after_all_of_this(small: Lab) -> None:
+    run = small.playbook("verify")
     assert run.code == 0, run.output[-4000:]
-    assert demo.evidence()["verdict"] == "pass"
+    assert small.evidence()["verdict"] == "pass"

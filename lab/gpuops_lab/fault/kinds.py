@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuops_lab import shared_facts
 from gpuops_lab.command import run
 from gpuops_lab.errors import LabError
 from gpuops_lab.node import start
@@ -132,6 +133,10 @@ def read_applied(target: Target) -> list[Fault]:
         return [Fault(**entry) for entry in json.loads((target.folder / RECORD).read_text(encoding="utf-8"))]
     except FileNotFoundError:
         return []
+    except (ValueError, TypeError) as error:
+        raise LabError(
+            f"cannot read the faults of node {target.node}: {error}", "mend the node with `gpuops-lab down` and `up`"
+        ) from error
 
 
 def _write_applied(target: Target, faults: list[Fault]) -> None:
@@ -152,6 +157,9 @@ def apply(target: Target, fault: Fault) -> None:
     """
     if fault.kind not in descriptions():
         raise LabError(f"unknown fault {fault.kind!r}", f"use one of: {', '.join(descriptions())}")
+    known = {resource for vendor in shared_facts.vendors().values() for resource in vendor.resources}
+    if fault.resource != "*" and fault.resource not in known:
+        raise LabError(f"no device plugin offers {fault.resource!r}", f"use one of: {', '.join(sorted(known))}")
     applied = read_applied(target)
     if fault in applied:
         return

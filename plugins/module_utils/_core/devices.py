@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Protocol, Set, Tuple
 
 
 class PluginData(Protocol):
@@ -79,6 +79,7 @@ class NodeDevices:
     def __init__(self, facts: Mapping[str, Any], vendors: Mapping[str, VendorData]) -> None:
         self.units: List[Unit] = []
         self._by_path: Dict[str, str] = {}
+        self._gpus_by_number: Dict[str, Set[str]] = {}
         self._units_by_key: Dict[Tuple[str, str], Unit] = {}
         self._patterns: Dict[str, str] = {}
         for gpu in facts.get("gpus", []):
@@ -93,6 +94,9 @@ class NodeDevices:
         partitions = gpu.get("partition_nodes") or {}
         for path in own.union(*partitions.values()):
             self._by_path[path] = address
+        for path, number in (gpu.get("device_numbers") or {}).items():
+            if self._by_path.get(path) == address:
+                self._gpus_by_number.setdefault(number, set()).add(address)
         if not resource:
             return
         self._patterns[resource] = vendor.device_id_pattern
@@ -112,6 +116,10 @@ class NodeDevices:
     def gpu_at(self, path: str) -> str:
         """PCI address of the GPU that a device node belongs to, "" if the facts know no such node."""
         return self._by_path.get(path, "")
+
+    def gpus_of_number(self, number: str) -> Set[str]:
+        """PCI addresses of the GPUs whose device nodes have this number (major:minor in hex), empty if unknown."""
+        return self._gpus_by_number.get(number, set())
 
     def unit_of_id(self, device_id: str, resource: str) -> Optional[Unit]:
         """The unit that a device id of the kubelet names, None if it names nothing that the node has."""

@@ -30,6 +30,7 @@ class GpuRecord(TypedDict):
     uuid: str  # vendor's own id (GPU-…), "" where the vendor has none
     card: str  # DRM card name, card0; "" without DRM
     device_nodes: List[str]  # nodes that belong to this GPU alone, /dev/nvidia0
+    device_numbers: Dict[str, str]  # device node to its number, major:minor in hex as stat(1) prints it
     render_node: str  # /dev/dri/renderD128; "" without one
     partitions: List[str]  # device-plugin ids of partitions beside the GPU itself, amdgpu_xcp_0
     partition_nodes: Dict[str, List[str]]  # partition id to its own device nodes

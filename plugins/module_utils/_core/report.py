@@ -62,7 +62,10 @@ def _headline(evidence: Json, passed: bool) -> str:
         f"Kubernetes <b>{text(cluster.get('version'))}</b>",
         f"started <b>{text(evidence.get('started'))}</b>, took <b>{text(seconds(evidence.get('seconds')))}</b>",
     ]
-    words = "Every GPU is proven" if passed else "Not proven"
+    busy = sum(
+        int(resource.get("busy") or 0) for node in evidence.get("nodes") or [] for resource in node.get("resources") or []
+    )
+    words = "Not proven" if not passed else f"Every idle GPU is proven, {busy} in use" if busy else "Every GPU is proven"
     lines = "".join(f"<span>{fact}</span>" for fact in facts)
     seal = "✓" if passed else "✕"
     inner = f'<div class="seal" aria-hidden="true">{seal}</div><div><h1>{words}</h1><div class="facts">{lines}</div>'

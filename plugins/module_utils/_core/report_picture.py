@@ -33,6 +33,8 @@ _MARKS = {
     "extra": "M{a} {m} L{e} {m} M{m} {a} L{m} {e}",
     "none": "",
 }
+# A node's status may claim any number; the picture need not show them all.
+_MOST_EXTRA = 64
 # Worst first: what a tile of a whole node shows.
 _ORDER = ("failed", "extra", "closed", "busy", "opened", "none")
 
@@ -44,7 +46,7 @@ def gpu_states(resource: Json, failed_devices: int) -> List[str]:
     failed = min(physical, failed_devices)
     opened = min(int(resource.get("opened") or 0), physical - failed)
     busy = min(int(resource.get("busy") or 0), physical - failed - opened)
-    extra = max(0, int(resource.get("capacity") or 0) - expected)
+    extra = min(_MOST_EXTRA, max(0, int(resource.get("capacity") or 0) - expected))
     closed = physical - failed - opened - busy
     return ["failed"] * failed + ["extra"] * extra + ["closed"] * closed + ["busy"] * busy + ["opened"] * opened
 

@@ -124,8 +124,9 @@ def seen_nodes(pod: Json) -> FrozenSet[str]:
 
 
 def has_report(pod: Json) -> bool:
-    """Whether the pod ran on the node that it was meant for and reported to the end."""
-    return bool((pod.get("report") or {}).get("complete")) and pod.get("placed") == pod["node"]
+    """Whether the pod runs on the node that it was meant for and reported to the end; one that has ended holds nothing."""
+    reported = bool((pod.get("report") or {}).get("complete"))
+    return reported and pod.get("phase") == "Running" and pod.get("placed") == pod["node"]
 
 
 def pod_problem(pod: Json) -> str:

@@ -131,6 +131,9 @@ def summary(evidence: Mapping[str, Any], most: int = 3) -> str:
         f"verdict {evidence['verdict']}: {evidence['totals']['gpus']} GPUs on {evidence['totals']['nodes']} nodes, "
         f"{counted['pass']} checks passed, {counted['fail']} failed, {counted['skip']} skipped"
     )
+    busy = sum(resource["busy"] for node in evidence["nodes"] for resource in node["resources"])
+    if busy:
+        line += f"; {busy} GPUs in use were not tried"
     reasons = evidence["reasons"]
     if not reasons:
         return line

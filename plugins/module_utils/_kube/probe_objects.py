@@ -29,9 +29,12 @@ SCRIPT = r"""
 trap 'exit 0' TERM INT
 look() {
   for path in $2; do
-    [ -e "$path" ] || continue
-    if message=$( (exec 3<>"$path") 2>&1 ); then
-      echo "$1 opened $path"
+    [ -e "$path" ] || [ -L "$path" ] || continue
+    case $path in *[!A-Za-z0-9._/:-]*) echo "$1 refused unreadable-name"; continue ;; esac
+    if [ ! -c "$path" ]; then
+      echo "$1 refused $path not a character device"
+    elif message=$( (exec 3<>"$path") 2>&1 ); then
+      echo "$1 opened $path $(stat -L -c %t:%T "$path" 2>/dev/null)"
     else
       echo "$1 refused $path ${message##*: }"
     fi
@@ -40,6 +43,8 @@ look() {
 echo 'gpuops-probe 1'
 for name in $1; do
   eval "value=\${$name-}"
+  # A value with other characters could write lines of its own into this report.
+  case $value in *[!A-Za-z0-9._,:/@=+-]*) value=unreadable ;; esac
   [ -z "$value" ] || echo "env $name $value"
 done
 look device "$2"
@@ -151,9 +156,12 @@ def _tolerations(taints: Sequence[Mapping[str, str]]) -> List[Json]:
 
 
 def parse_report(log: str) -> Json:
-    """A pod's log as complete (ran to the end), env, devices and control (path, opened, error)."""
+    """A pod's log as complete (ran to the end), env, devices and control (path, opened, number, error).
+
+    The number is that of the device, major:minor in hex, "" where the image has no C(stat).
+    """
     report: Json = {"complete": False, "env": {}, "devices": [], "control": []}
-    lines = log.splitlines()
+    lines = log.split("\n")  # and at nothing else that Unicode calls a line break
     if "gpuops-probe 1" not in lines:
         return report
     for line in lines[lines.index("gpuops-probe 1") + 1 :]:
@@ -167,6 +175,7 @@ def parse_report(log: str) -> Json:
         elif word in ("device", "control"):
             outcome, _sep, tail = rest.partition(" ")
             path, _sep, error = tail.partition(" ")
-            entry = {"path": path, "opened": outcome == "opened", "error": error}
+            opened = outcome == "opened"
+            entry = {"path": path, "opened": opened, "number": error if opened else "", "error": "" if opened else error}
             report["devices" if word == "device" else "control"].append(entry)
     return report

@@ -76,7 +76,7 @@ class Prober:
         """Phase release; returns the observations of both phases together."""
         found = {entry["name"]: entry for entry in capacity.read(self.cluster, self.vendors)}
         self._made = len(held["pods"])
-        pods = self._gone(held["pods"])
+        pods = self._gone(self._still_holding(held["pods"]))
         targets = [dict(target) for target in held["targets"]]
         usable = [target for target in targets if target["node"] in found and not target["reason"]]
         takers = self._take_all([self._taker(target, found[target["node"]]) for target in usable if target["idle"]])
@@ -121,7 +121,10 @@ class Prober:
         if target["reason"]:
             return []
         taints = found[target["node"]]["taints"]
-        return [self._probe("each", target["node"], target["resource"], 1, taints) for ignored in range(target["idle"])]
+        return [
+            self._probe("each", target["node"], target["resource"], 1, taints)
+            for ignored in range(min(target["idle"], target["expected"]))
+        ]
 
     def _taker(self, target: Json, node: Json) -> Probe:
         """The pod that takes all idle devices of a node at once, and finds the node by its label."""
@@ -157,6 +160,20 @@ class Prober:
             for node in without[:1]:
                 probes.append(self._probe("select", node["name"], resource, 1, node["taints"], node["hostname_label"]))
         return probes
+
+    def _still_holding(self, records: Sequence[Json]) -> List[Json]:
+        """The holders as they are now: one that has ended meanwhile did not hold its device beside the others."""
+        path, selector = self.runner.pods_path, objects.run_selector(self.settings.run_id)
+        now = {pod["metadata"]["name"]: pod for pod in self.cluster.list(path, label_selector=selector)}
+        kept = []
+        for record in records:
+            pod = now.get(record["name"])
+            same = pod is not None and pod["metadata"].get("uid", "") == record["uid"]
+            phase = (pod or {}).get("status", {}).get("phase", "") if same else "Gone"
+            ended = record["phase"] == "Running" and phase != "Running"
+            change = {"phase": phase, "reason": "Ended", "message": "it ended while it should hold its device"}
+            kept.append({**record, **change} if ended else record)
+        return kept
 
     def _gone(self, records: Sequence[Json]) -> List[Json]:
         """Remove the holders; returns their records with what became of them."""

@@ -25,6 +25,7 @@ _STAY_PENDING = ("over", "select")  # kinds that are right when they find no pla
 _SLICE = 5.0  # seconds of one watch, so that deadlines are looked at in between
 _UNSCHEDULABLE_GRACE = 10.0  # seconds that the scheduler may need to see what an earlier pod gave back
 _LOG_PAUSE = 0.1
+_SHORTEST_WATCH = 0.3
 
 
 @dataclass
@@ -113,6 +114,7 @@ class Runner:
             left = max(1.0, min(_SLICE, deadline - time.monotonic()))
             selector = objects.run_selector(self.run_id)
             # Without a resource version a watch begins with the pods as they are, so no change can be missed.
+            began = time.monotonic()
             for event in self.cluster.watch(self.pods_path, label_selector=selector, timeout_seconds=left):
                 probe = waiting.get(event["object"]["metadata"]["name"])
                 if probe is not None:
@@ -121,6 +123,7 @@ class Runner:
                         del waiting[probe.name]
                 if not waiting or time.monotonic() > deadline:
                     break
+            _rest(began, bool(waiting))
             for probe in list(waiting.values()):
                 if is_given_up(probe, time.monotonic()):
                     probe.settle()
@@ -256,12 +259,20 @@ def wait_until_gone(
             return names
         remaining = set(names)
         seconds = min(_SLICE, max(1.0, deadline - time.monotonic()))
+        watched = time.monotonic()
         for event in cluster.watch(path, label_selector=selector, timeout_seconds=seconds):
             if event["type"] == "DELETED":
                 remaining.discard(event["object"]["metadata"]["name"])
                 note(remaining)
             if not remaining:
                 break
+        _rest(watched, bool(remaining))
+
+
+def _rest(began: float, more: bool) -> None:
+    """Pause where a watch that is still needed ended at once, as behind a proxy that cuts it, and not in a busy loop."""
+    if more and time.monotonic() - began < _SHORTEST_WATCH:
+        time.sleep(_SHORTEST_WATCH)
 
 
 def split(items: Sequence[Any], size: int) -> List[Sequence[Any]]:
@@ -311,7 +322,9 @@ def _wait_for_namespace(cluster: Cluster, name: str, timeout: float) -> List[str
     deadline = time.monotonic() + timeout
     while left() and time.monotonic() < deadline:
         seconds = max(1.0, min(_SLICE, deadline - time.monotonic()))
+        watched = time.monotonic()
         for event in cluster.watch("/api/v1/namespaces", field_selector=f"metadata.name={name}", timeout_seconds=seconds):
             if event["type"] == "DELETED":
                 break
+        _rest(watched, True)
     return [f"namespace/{each}" for each in left()]

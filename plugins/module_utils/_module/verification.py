@@ -92,19 +92,23 @@ def write_atomically(folder: str, files: Mapping[str, str]) -> List[str]:
     Raises:
         GpuOpsError: The folder cannot be made or written.
     """
-    paths = []
+    temporaries: Dict[str, str] = {}
     try:
         os.makedirs(folder, exist_ok=True)
         for name, text in files.items():
-            path = os.path.join(folder, name)
-            handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
+            handle, temporaries[name] = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
                 stream.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-            paths.append(path)
-    except OSError as error:
+            os.chmod(temporaries[name], 0o644)
+        for name in files:
+            os.replace(temporaries[name], os.path.join(folder, name))
+            del temporaries[name]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise GpuOpsError(
-            f"Writing the evidence to {folder}: {error.strerror or error}", "Choose a folder that this user may write to."
+            f"Writing the evidence to {folder}: {reason}", "Choose a folder that this user may write to."
         ) from None
-    return paths
+    finally:
+        for left in temporaries.values():
+            os.unlink(left)
+    return [os.path.join(folder, name) for name in files]

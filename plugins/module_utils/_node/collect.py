@@ -88,6 +88,7 @@ def _judge(root: Root, vendor: Vendor, gpu: GpuRecord, missing_shared: List[str]
     else:
         own = gpu["device_nodes"] + [node for nodes in gpu["partition_nodes"].values() for node in nodes]
         absent = [node for node in own if not root.is_device(node)]
+        gpu["device_numbers"] = {node: root.device_number(node) for node in own if root.device_number(node)}
         if not gpu["device_nodes"] or absent:
             what = f"its device nodes {', '.join(absent)} are missing" if absent else "the driver made no device node for it"
             message = f"{vendor.title} GPU {address}: {what}"

@@ -60,6 +60,15 @@ class Root:
             return False
         return stat.S_ISCHR(mode) or not self.is_live
 
+    def device_number(self, path: str) -> str:
+        """Major:minor of a character device in hex, as stat(1) prints it; "" if it is none."""
+        try:
+            status = os.stat(self.join(path))
+        except OSError:
+            return ""
+        number = f"{os.major(status.st_rdev):x}:{os.minor(status.st_rdev):x}"
+        return number if stat.S_ISCHR(status.st_mode) else ""
+
     def match(self, pattern: str) -> List[str]:
         """Sorted node paths that fit a pattern."""
         prefix = "" if self.is_live else self.path

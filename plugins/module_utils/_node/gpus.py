@@ -38,6 +38,7 @@ def record(root: Root, vendor: Vendor, function: PciFunction, index: int) -> Gpu
         "index": index,
         "uuid": _uuid(root, vendor, function, information) if serves else "",
         "card": card,
+        "device_numbers": {},
         "device_nodes": _own_nodes(vendor, information, card, render) if serves else [],
         "render_node": f"/dev/dri/{render}" if render else "",
         "partitions": [],

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Dict, FrozenSet, List, Optional, Set
+from typing import Dict, FrozenSet, List, Set
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.checks import Check, fail, judge, skip
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.situation import (
@@ -92,13 +92,23 @@ def _open(row: Row, pod: Json) -> Check:
         problem = f"no device node to open for {', '.join(entry['device_ids']) if entry else 'an unknown device'}"
     elif not wanted <= opened:
         problem = f"could not open {_failures(pod, wanted - opened)}"
-    elif _foreign_nodes(row, pod, {unit.gpu for unit in units}):
-        problem = f"the pod also sees {', '.join(_foreign_nodes(row, pod, {unit.gpu for unit in units}))} of other GPUs"
-    elif _missing_control(row, pod):
-        problem = f"could not open {', '.join(_missing_control(row, pod))}, which every program needs"
+    else:
+        problem = _pod_problem(row, pod, {unit.gpu for unit in units})
     own = frozenset(path for path in opened if row.devices.gpu_at(path) in {unit.gpu for unit in units})
     observed = sorted(wanted) if not problem and wanted <= own else sorted(opened)
     return judge("ASG-OPEN", sorted(wanted), observed, problem=problem, **where)
+
+
+def _pod_problem(row: Row, pod: Json, mine: Set[str]) -> str:
+    """What is wrong with the device nodes that a pod of these GPUs sees, "" if nothing is."""
+    foreign, missing = _foreign_nodes(row, pod, mine), _missing_control(row, pod)
+    if foreign:
+        return f"the pod also sees {', '.join(foreign)} of other GPUs"
+    for entry in pod["report"]["devices"]:
+        owners = row.devices.gpus_of_number(entry.get("number", ""))
+        if owners and row.devices.gpu_at(entry["path"]) not in owners:
+            return f"{entry['path']} in the pod is the device of {', '.join(sorted(owners))} on the node ({entry['number']})"
+    return f"could not open {', '.join(missing)}, which every program needs" if missing else ""
 
 
 def _failures(pod: Json, paths: FrozenSet[str]) -> str:
@@ -138,16 +148,21 @@ def _ledger_problem(row: Row, pod: Json, ids: List[str]) -> str:
             return f"device id {device_id} names no GPU of the node"
         if device_id not in registered:
             return f"device id {device_id} is not among the plugin's devices"
-        visible = _visible(row, pod)
-        if visible is not None and unit.key not in visible and device_id not in visible:
-            return f"{row.vendor.visible_env} in the pod is {visible}, the kubelet gave {device_id}"
-    return ""
+    return _visible_problem(row, pod, ids)
 
 
-def _visible(row: Row, pod: Json) -> Optional[str]:
-    """The vendor's environment variable in the pod, where it names devices by id (and not by index, or with "all")."""
+def _visible_problem(row: Row, pod: Json, ids: List[str]) -> str:
+    """Whether the vendor's environment variable in the pod names other devices than the kubelet gave; "" without one."""
     value = (pod.get("report") or {}).get("env", {}).get(row.vendor.visible_env) if row.vendor.visible_env else None
-    return value if value and not value.replace(",", "").isdigit() and not value.startswith("/") else None
+    if not value or value.startswith("/"):  # a path says that the devices are named by mounts
+        return ""
+    named = {word for word in value.split(",") if word}
+    keys = {unit.key for unit in row.units(ids)}
+    if all(word.isdigit() for word in named):
+        fits = len(named) == len(keys)
+    else:
+        fits = named in (keys, set(ids))
+    return "" if fits else f"{row.vendor.visible_env} in the pod is {value}, the kubelet gave {', '.join(ids)}"
 
 
 def _each(situation: Situation, row: Row, pods: List[Json]) -> Check:
@@ -196,9 +211,11 @@ def _all(situation: Situation, row: Row) -> Check:
         return fail("ASG-ALL", pod_problem(pod), **where)
     busy = busy_units(situation, row)
     wanted = sorted(unit.key for unit in row.devices.of_resource(row.resource) if unit.key not in busy)
-    problem = "" if wanted else "nothing was idle"
-    if not problem and _missing_control(row, pod):
-        problem = f"could not open {', '.join(_missing_control(row, pod))}, which every program needs"
+    mine = {unit.gpu for unit in row.devices.of_resource(row.resource) if unit.key not in busy}
+    problem = _pod_problem(row, pod, mine) if wanted else "nothing was idle"
+    if not problem:
+        entry = ledger_entry(row, pod)
+        problem = _visible_problem(row, pod, entry["device_ids"]) if entry else ""
     return judge("ASG-ALL", wanted, sorted({unit.key for unit in row.opened(pod)}), problem=problem, **where)
 
 

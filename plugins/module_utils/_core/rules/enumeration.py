@@ -11,6 +11,9 @@ from typing import List
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.checks import Check, fail, judge
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.situation import Json, NodeInput, Situation
 
+# Problems of a vendor's tool that is there: the driver then serves programs badly or not at all. An absent tool is fine.
+_TELLING = ("tool_broken", "tool_slow", "tool_counts_fewer", "uuid_missing", "uuid_twice")
+
 
 def checks(situation: Situation) -> List[Check]:
     """All checks of the phase."""
@@ -30,8 +33,10 @@ def _node(situation: Situation, node: NodeInput) -> List[Check]:
         result += [_model(node, gpu), _driver(node, gpu)]
     for vendor in sorted({gpu["vendor"] for gpu in gpus}):
         ready = bool(node.facts.get("runtime", {}).get(vendor, False))
-        problems = [entry["message"] for entry in node.facts.get("problems", [])]
+        telling = [entry["message"] for entry in node.facts.get("problems", []) if entry["code"] in _TELLING]
+        problems = telling or [entry["message"] for entry in node.facts.get("problems", [])]
         reason = "" if ready else f"{vendor} is not ready for containers" + (f": {problems[0]}" if problems else "")
+        reason = reason or (f"{vendor}: {telling[0]}" if telling else "")
         result.append(judge("ENUM-RUNTIME", True, ready, problem=reason, device=vendor, **subject))
     return result
 

@@ -67,5 +67,5 @@ def test_report_is_complete_only_with_its_end() -> None:
     whole = probe_objects.parse_report(log + "end\nmore")
     assert whole["complete"] is True
     assert whole["env"] == {"A": "b c"}
-    assert whole["devices"][1] == {"path": "/dev/y", "opened": False, "error": "Permission denied"}
+    assert whole["devices"][1] == {"path": "/dev/y", "opened": False, "number": "", "error": "Permission denied"}
     assert probe_objects.parse_report("")["complete"] is False

@@ -44,7 +44,8 @@ def test_nvidia(tree):
         "vendor": "nvidia", "pci_address": "0000:0c:00.0", "vendor_id": "10de", "device_id": "2330", "model": "H100 SXM5 80GB",
         "memory_bytes": 80 * 1024**3, "memory_source": "nominal", "architecture": "hopper", "driver": "nvidia",
         "driver_version": "580.95.05", "numa_node": 0, "index": 0, "uuid": UUID + "0", "card": "",
-        "device_nodes": ["/dev/nvidia0"], "render_node": "", "partitions": [], "partition_nodes": {}, "state": "ready",
+        "device_nodes": ["/dev/nvidia0"], "render_node": "", "partitions": [], "partition_nodes": {},
+        "device_numbers": {}, "state": "ready",
         "ready": True, "resource": "nvidia.com/gpu",
     }  # fmt: skip
     assert (second["index"], second["numa_node"], second["device_nodes"]) == (1, 1, ["/dev/nvidia1"])
