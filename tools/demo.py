@@ -55,8 +55,8 @@ def show(evidence: dict[str, Any], seconds: float) -> None:
     """Print the equation of every node, the verdict and where to go on."""
     table = Table(title=f"Kubernetes {evidence['cluster']['version']}: every GPU, from the PCI bus to a pod")
     for heading in ("node", "resource"):
-        table.add_column(heading)
-    for heading in ("physical", "capacity", "allocatable", "opened in pods"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("physical", "capacity", "allocatable", "opened"):
         table.add_column(heading, justify="right")
     for node in evidence["nodes"]:
         for resource in node["resources"]:
@@ -67,7 +67,7 @@ def show(evidence: dict[str, Any], seconds: float) -> None:
     totals = evidence["totals"]
     checks = totals["checks"]
     colour = "green" if evidence["verdict"] == "pass" else "red"
-    console = Console()
+    console = Console(soft_wrap=True)
     console.print()
     console.print(table)
     console.print(
