@@ -50,11 +50,11 @@ def check_host() -> None:
     Raises:
         LabError: Not Linux, not root, or a tool is missing.
     """
-    ways_out = "use `--driver kind` with Docker, or run the playbooks on a cluster of yours"
+    ways_out = "use a Linux machine where you are root, or run the playbooks on a cluster of yours"
     if platform.system() != "Linux":
         raise LabError(f"the process driver needs Linux, this is {platform.system()}", ways_out)
     if os.geteuid() != 0:
-        raise LabError("the process driver needs root", f"run with sudo; or {ways_out}")
+        raise LabError("the process driver needs root", f"run with sudo, or {ways_out}")
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
         raise LabError(f"missing programs: {', '.join(missing)}", "run `make setup` as root")
