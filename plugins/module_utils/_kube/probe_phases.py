@@ -27,6 +27,9 @@ Json = Dict[str, Any]
 _ATTEMPTS = 3  # the kubelet frees devices lazily, so the first pod after a release may be refused by it
 
 
+_MOST_BEYOND = 8
+
+
 @dataclass(frozen=True)
 class Settings:
     """How to probe. Times in seconds."""
@@ -118,13 +121,13 @@ class Prober:
         return Probe(kind, node, resource, quantity, body, selector=hostname)
 
     def _holders(self, target: Json, found: Mapping[str, Json]) -> List[Probe]:
+        """One pod for each idle device; also for devices beyond the expected, which may be the same hardware twice."""
         if target["reason"]:
             return []
         taints = found[target["node"]]["taints"]
-        return [
-            self._probe("each", target["node"], target["resource"], 1, taints)
-            for ignored in range(min(target["idle"], target["expected"]))
-        ]
+        # A plugin that claims thousands is red by its capacity; it must not make thousands of pods.
+        count = min(target["idle"], 2 * target["expected"] + _MOST_BEYOND)
+        return [self._probe("each", target["node"], target["resource"], 1, taints) for ignored in range(count)]
 
     def _taker(self, target: Json, node: Json) -> Probe:
         """The pod that takes all idle devices of a node at once, and finds the node by its label."""
