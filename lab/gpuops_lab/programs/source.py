@@ -13,8 +13,6 @@ from gpuops_lab.errors import LabError
 from gpuops_lab.programs import build, release
 from gpuops_lab.programs.components import Component
 
-SOURCES = ("build", "release")
-
 
 def programs(components: list[Component], report: Callable[[str], None], source: str = "") -> dict[str, Path]:
     """Path of every program by name.

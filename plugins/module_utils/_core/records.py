@@ -48,6 +48,11 @@ class Problem(TypedDict):
     hint: str
 
 
+def problem(code: str, subject: str, message: str, hint: str) -> Problem:
+    """A problem out of its four parts."""
+    return {"code": code, "subject": subject, "message": message, "hint": hint}
+
+
 class NodeFacts(TypedDict):
     """C(ansible_facts['gpu']): what one node holds."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
-from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import GpuRecord, NodeFacts, Problem
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import GpuRecord, NodeFacts, Problem, problem
 from ansible_collections.gpuops.k8s.plugins.module_utils._node import gpus as gpu_reader
 from ansible_collections.gpuops.k8s.plugins.module_utils._node import pci, tools
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.files import Root
@@ -41,7 +41,7 @@ def collect(
     facts["sources"]["pci"] = root.join(pci.FOLDER)
     if not root.exists(pci.FOLDER):
         what = "there are no PCI functions to read"
-        facts["problems"].append(_problem("pci_unreadable", pci.FOLDER, what, "Is /sys mounted?"))
+        facts["problems"].append(problem("pci_unreadable", pci.FOLDER, what, "Is /sys mounted?"))
     functions = pci.gpu_functions(root)
     runner = run_tool or (tools.run if root.is_live and tool_timeout > 0 else None)
     for vendor in VENDORS.values() if vendors is None else vendors:
@@ -69,7 +69,7 @@ def _add_vendor(
         problems.extend(_ask_tool(facts, vendor, served, runner, timeout))
         if missing:
             what = f"{vendor.title}: the device nodes {', '.join(missing)} are missing, so no program can use the GPUs"
-            problems.append(_problem("control_node_missing", missing[0], what, _nodes_hint(vendor, served[0])))
+            problems.append(problem("control_node_missing", missing[0], what, _nodes_hint(vendor, served[0])))
         if vendor.device_id_fact == "uuid":
             problems.extend(_uuid_problems(served))
     facts["gpus"].extend(found)
@@ -84,7 +84,7 @@ def _judge(root: Root, vendor: Vendor, gpu: GpuRecord, missing_shared: List[str]
     if gpu["state"] in _DRIVER_PROBLEMS:
         code, what, hint = _DRIVER_PROBLEMS[gpu["state"]]
         what = what.format(driver=gpu["driver"])
-        problems.append(_problem(code, address, f"{vendor.title} GPU {address}: {what}", hint.format(drivers=drivers)))
+        problems.append(problem(code, address, f"{vendor.title} GPU {address}: {what}", hint.format(drivers=drivers)))
     else:
         own = gpu["device_nodes"] + [node for nodes in gpu["partition_nodes"].values() for node in nodes]
         absent = [node for node in own if not root.is_device(node)]
@@ -92,12 +92,12 @@ def _judge(root: Root, vendor: Vendor, gpu: GpuRecord, missing_shared: List[str]
         if not gpu["device_nodes"] or absent:
             what = f"its device nodes {', '.join(absent)} are missing" if absent else "the driver made no device node for it"
             message = f"{vendor.title} GPU {address}: {what}"
-            problems.append(_problem("device_node_missing", address, message, _nodes_hint(vendor, gpu)))
+            problems.append(problem("device_node_missing", address, message, _nodes_hint(vendor, gpu)))
         if problems or missing_shared:
             gpu["state"] = "no_device_node"
     if gpu["model"].startswith("unknown "):
         message = f"{vendor.title} GPU {address}: device id {gpu['vendor_id']}:{gpu['device_id']} is in no catalogue"
-        problems.append(_problem("model_unknown", address, message, "Update pci.ids on the node, or the vendor's record."))
+        problems.append(problem("model_unknown", address, message, "Update pci.ids on the node, or the vendor's record."))
     gpu["ready"] = gpu["state"] == "ready"
     gpu["resource"] = vendor.resources[gpu["driver"]] if gpu["ready"] else ""
     return problems
@@ -113,16 +113,16 @@ def _ask_tool(
     facts["sources"][f"{vendor.name}_tool"] = f"{name}: {answer.state}"
     if answer.state == "slow":
         hint = "The driver or a GPU may hang: look at dmesg; raise tool_timeout if the node is only slow."
-        return [_problem("tool_slow", name, f"{name}: {answer.detail}", hint)]
+        return [problem("tool_slow", name, f"{name}: {answer.detail}", hint)]
     if answer.state == "failed":
         hint = f"Run {' '.join(vendor.tool)} on the node; driver and library versions must match."
-        return [_problem("tool_broken", name, f"{name}: {answer.detail}", hint)]
+        return [problem("tool_broken", name, f"{name}: {answer.detail}", hint)]
     if answer.state == "ok" and vendor.reading.tool_columns:
         named = gpu_reader.merge_tool_rows(vendor, answer.output, served)
         facts["sources"][vendor.name] = f"sysfs, {name}"
         if named < len(served):
             message = f"{name} names {named} of the {len(served)} GPUs that the driver holds"
-            return [_problem("tool_counts_fewer", name, message, "A GPU may have fallen off the bus: look at dmesg.")]
+            return [problem("tool_counts_fewer", name, message, "A GPU may have fallen off the bus: look at dmesg.")]
     return []
 
 
@@ -134,10 +134,10 @@ def _uuid_problems(served: List[GpuRecord]) -> List[Problem]:
         address, uuid = gpu["pci_address"], gpu["uuid"]
         if not uuid and gpu["ready"]:
             hint = "Enable the persistence daemon, so that the driver initialises the GPU."
-            problems.append(_problem("uuid_missing", address, f"GPU {address}: the driver tells no UUID", hint))
+            problems.append(problem("uuid_missing", address, f"GPU {address}: the driver tells no UUID", hint))
         elif uuid and uuid in seen:
             message = f"GPUs {seen[uuid]} and {address} have the same UUID {uuid}"
-            problems.append(_problem("uuid_twice", address, message, "Check the driver's reading of the hardware."))
+            problems.append(problem("uuid_twice", address, message, "Check the driver's reading of the hardware."))
         seen.setdefault(uuid, address)
     return problems
 
@@ -153,7 +153,3 @@ def _resources(gpus: List[GpuRecord]) -> Dict[str, int]:
         if gpu["resource"]:
             totals[gpu["resource"]] = totals.get(gpu["resource"], 0) + 1 + len(gpu["partitions"])
     return dict(sorted(totals.items()))
-
-
-def _problem(code: str, subject: str, message: str, hint: str) -> Problem:
-    return {"code": code, "subject": subject, "message": message, "hint": hint}

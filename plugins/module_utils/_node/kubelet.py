@@ -11,7 +11,7 @@ import stat
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
-from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import DeviceAllocation, KubeletLedger, Problem
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import DeviceAllocation, KubeletLedger, Problem, problem
 from ansible_collections.gpuops.k8s.plugins.module_utils._node import grpc_unary, protobuf
 
 _SERVICE = "/v1.PodResourcesLister/"
@@ -63,7 +63,7 @@ def _sockets(folder: str, problems: List[Problem]) -> Tuple[List[str], bool]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         hint = "Is a kubelet set up on this node?"
-        problems.append(_problem("folder_unreadable", folder, error.strerror or str(error), hint))
+        problems.append(problem("folder_unreadable", folder, error.strerror or str(error), hint))
         return [], False
     found = [name for name in names if _is_socket(os.path.join(folder, name))]
     return [name for name in found if name != "kubelet.sock"], "kubelet.sock" in found
@@ -81,10 +81,10 @@ def _read_checkpoint(path: str, problems: List[Problem]) -> Optional[Tuple[List[
         with open(path, encoding="utf-8") as stream:
             return parse_checkpoint(json.load(stream))
     except OSError as error:
-        problems.append(_problem("checkpoint_unreadable", path, error.strerror or str(error), "Is this user root?"))
+        problems.append(problem("checkpoint_unreadable", path, error.strerror or str(error), "Is this user root?"))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         hint = "The kubelet starts with empty books when its checkpoint is broken; restart the GPU pods of this node."
-        problems.append(_problem("checkpoint_broken", path, f"not a device manager checkpoint ({error})", hint))
+        problems.append(problem("checkpoint_broken", path, f"not a device manager checkpoint ({error})", hint))
     return None
 
 
@@ -107,16 +107,16 @@ def parse_checkpoint(document: Dict[str, Any]) -> Tuple[List[DeviceAllocation], 
 
 def _ask(path: str, timeout: float, problems: List[Problem]) -> Optional[Tuple[List[DeviceAllocation], Registered]]:
     if not _is_socket(path):
-        problems.append(_problem("podresources_absent", path, "there is no such socket", "Is the kubelet running?"))
+        problems.append(problem("podresources_absent", path, "there is no such socket", "Is the kubelet running?"))
         return None
     try:
         listed = parse_pod_resources(_call(path, "List", timeout))
         return listed, parse_allocatable(_call(path, "GetAllocatableResources", timeout))
     except grpc_unary.GrpcError as error:
-        problems.append(_problem("podresources_failed", path, error.message, error.hint))
+        problems.append(problem("podresources_failed", path, error.message, error.hint))
     except ValueError as error:
         message = f"the answer cannot be read: {error}"
-        problems.append(_problem("podresources_failed", path, message, "Report the kubelet's version."))
+        problems.append(problem("podresources_failed", path, message, "Report the kubelet's version."))
     return None
 
 
@@ -186,13 +186,9 @@ def _differences(written: Registered, live: Registered, path: str) -> List[Probl
             hint = "A device plugin went away or changes its devices."
             if not live.get(name):
                 hint += " The kubelet also lists none when the plugin sends an empty NUMA topology."
-            problems.append(_problem("ledger_differs", path, message, hint))
+            problems.append(problem("ledger_differs", path, message, hint))
     return problems
 
 
 def _order(item: DeviceAllocation) -> Tuple[str, str, str, str, str]:
     return (item["namespace"], item["pod"], item["pod_uid"], item["container"], item["resource"])
-
-
-def _problem(code: str, subject: str, message: str, hint: str) -> Problem:
-    return {"code": code, "subject": subject, "message": message, "hint": hint}

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional
+from typing import Dict, List
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors import amd, intel, nvidia
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Vendor
@@ -16,13 +16,3 @@ VENDORS: Dict[str, Vendor] = {vendor.name: vendor for vendor in (nvidia.VENDOR, 
 def names() -> List[str]:
     """Names of all vendors, in the order in which they are shown."""
     return list(VENDORS)
-
-
-def by_pci_vendor_id(vendor_id: str) -> Optional[Vendor]:
-    """The vendor with this PCI vendor id (lower-case hex without C(0x)), None if unknown."""
-    return next((vendor for vendor in VENDORS.values() if vendor.pci_vendor_id == vendor_id), None)
-
-
-def by_resource(resource: str) -> Optional[Vendor]:
-    """The vendor that owns an extended resource name, None if no vendor does."""
-    return next((vendor for vendor in VENDORS.values() if resource in vendor.resources.values()), None)

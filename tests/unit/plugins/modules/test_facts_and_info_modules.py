@@ -10,20 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gpuops.k8s.plugins.modules import device_plugin_info, gpu_facts, kubelet_device_facts
 from tests.fixtures.fake_api import FakeApi
+from tests.fixtures.module_call import call
 
 Json = dict[str, Any]
-
-
-def call(main: Any, capsys: pytest.CaptureFixture[str], args: Json) -> Json:
-    """Run a module's main and return what it prints."""
-    with patch_module_args(args), pytest.raises(SystemExit):
-        main()
-    result: Json = json.loads(capsys.readouterr().out)
-    return result
 
 
 @pytest.mark.parametrize("check_mode", [False, True])

@@ -11,22 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gpuops.k8s.plugins.filter.verification_nodes import verification_nodes
 from ansible_collections.gpuops.k8s.plugins.modules import gpu_allocation_probe, gpu_capacity_info, gpu_verdict
 from tests.fixtures.fake_api import FakeApi
+from tests.fixtures.module_call import call
 from tests.fixtures.right_cluster import Right
 
 Json = dict[str, Any]
-
-
-def call(main: Any, capsys: pytest.CaptureFixture[str], args: Json) -> Json:
-    """Run a module's main and return what it prints."""
-    with patch_module_args(args), pytest.raises(SystemExit):
-        main()
-    result: Json = json.loads(capsys.readouterr().out)
-    return result
 
 
 def options(right: Right, **more: Any) -> Json:
