@@ -82,7 +82,7 @@ nodes:
         allocated: {description: Devices that live pods ask for., returned: success, type: int}
         free: {description: Devices that are left., returned: success, type: int}
         holders:
-          description: Pods that hold devices, each with namespace, pod, uid and quantity.
+          description: Pods that hold devices, each with namespace, pod, uid, quantity and whether it is a probe pod.
           returned: success
           type: list
           elements: dict

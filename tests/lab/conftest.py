@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.lab.explain import explain
 from tests.lab.harness import Lab
 
 
@@ -18,6 +19,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/lab/" in item.nodeid:
             item.add_marker(pytest.mark.lab)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows the state of its lab, because nobody can look into it later."""
+    report = yield
+    if report.failed:
+        labs = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Lab)]
+        report.sections += [(f"lab {lab.name}", explain(lab)) for lab in labs]
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+SLOW_MACHINE = 300  # seconds after which a command on a busy machine has hung
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
 
@@ -76,7 +77,7 @@ class Lab:
         """Run a shell line on a node over SSH."""
         done = subprocess.run(
             [PROGRAMS / "gpuops-lab", "ssh", "--name", self.name, node, "--", command],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, timeout=120,
+            capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, timeout=SLOW_MACHINE,
         )  # fmt: skip
         assert done.returncode == 0, f"{node}: {command}: {done.stderr[-1000:]}"
         return done.stdout
@@ -107,7 +108,7 @@ class Lab:
         state = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
         done = subprocess.run(
             [state["kubectl"], "--kubeconfig", str(self.folder / "kubeconfig"), *words],
-            capture_output=True, text=True, input=stdin, check=False, timeout=120,
+            capture_output=True, text=True, input=stdin, check=False, timeout=SLOW_MACHINE,
         )  # fmt: skip
         assert done.returncode == 0, f"kubectl {words}: {done.stderr[-1000:]}"
         return done.stdout
@@ -133,6 +134,26 @@ def read_recap(output: str) -> dict[str, dict[str, int]]:
 def failed_ids(evidence: dict[str, Any]) -> set[str]:
     """Ids of the checks that failed."""
     return {check["id"] for check in evidence["checks"] if check["status"] == "fail"}
+
+
+def left_out(evidence: dict[str, Any]) -> list[str]:
+    """Every skipped check with its reason: why a run that should be red may be green."""
+    return [f"{check['id']} {check['node']}: {check['reason']}" for check in evidence["checks"] if check["status"] == "skip"]
+
+
+def process_tree(pid: int) -> list[int]:
+    """A process and all its descendants: Ansible's workers leave their parent's process group."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    tree = [pid]
+    for member in tree:
+        tree += children.get(member, [])
+    return tree
 
 
 def host_traces(name: str) -> dict[str, list[str]]:

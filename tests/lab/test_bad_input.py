@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.lab.harness import CHECKOUT, PROGRAMS, Lab, ansible_environment, failed_ids
+from tests.lab.harness import CHECKOUT, PROGRAMS, Lab, ansible_environment, failed_ids, process_tree
 
 
 @pytest.fixture(autouse=True)
@@ -153,14 +154,14 @@ def test_a_cordoned_gpu_node_is_red_and_named(small: Lab) -> None:
 def test_a_gpu_node_that_is_not_ready_is_red_and_named(small: Lab) -> None:
     small.inside("intel-1", "systemctl stop kubelet")
     try:
-        small.kubectl("wait", "--for=condition=Ready=Unknown", "node/intel-1", "--timeout=90s")
+        small.kubectl("wait", "--for=condition=Ready=Unknown", "node/intel-1", "--timeout=240s")
         run = small.playbook("verify")
         assert run.code != 0
         failed = [check for check in small.evidence()["checks"] if check["status"] == "fail"]
         assert any(check["node"] == "intel-1" and "Ready" in check["reason"] for check in failed), failed_ids(small.evidence())
     finally:
         small.inside("intel-1", "systemctl start kubelet")
-        small.kubectl("wait", "--for=condition=Ready", "node/intel-1", "--timeout=90s")
+        small.kubectl("wait", "--for=condition=Ready", "node/intel-1", "--timeout=240s")
 
 
 def _changed_inventory(lab: Lab, tmp_path: Path, change: Any) -> Path:
@@ -203,10 +204,12 @@ def test_after_an_interrupted_run_the_next_one_works_and_cleans_up(small: Lab) -
         cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        small.kubectl("wait", "--for=create", "namespace/gpuops-verification", "--timeout=60s")
+        small.kubectl("wait", "--for=create", "namespace/gpuops-verification", "--timeout=240s")
         _wait_for_probe_pod(small)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        for pid in process_tree(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
     run = small.playbook("verify")
     assert run.code == 0, run.output[-4000:]

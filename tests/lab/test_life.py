@@ -103,7 +103,7 @@ def test_a_rebooted_node_comes_back_by_itself(small_topology: str) -> None:
         while _boot_time(lab) in ("", before):
             assert time.monotonic() < deadline, "the node did not come back within 60 s"
             time.sleep(0.5)
-        lab.kubectl("wait", "--for=condition=Ready", "node/one", "--timeout=60s")
+        lab.kubectl("wait", "--for=condition=Ready", "node/one", "--timeout=240s")
 
 
 def _boot_time(lab: Lab) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.lab.harness import Lab, failed_ids
+from tests.lab.harness import Lab, failed_ids, left_out
 
 SECOND = "second-nvidia-plugin"
 
@@ -26,8 +26,8 @@ def mended(small: Lab) -> Iterator[None]:
 def verify_red(lab: Lab, *expected: str) -> dict[str, str]:
     """Run the verification, want it red with these ids, and return the failed checks' reasons."""
     run = lab.playbook("verify")
-    assert run.code != 0, "the play ended green"
     evidence = lab.evidence()
+    assert run.code != 0, f"the play ended green; left out: {left_out(evidence)}\n{run.output[-3000:]}"
     assert evidence["verdict"] == "fail"
     assert set(expected) <= failed_ids(evidence), failed_ids(evidence)
     failed = [check for check in evidence["checks"] if check["status"] == "fail"]
@@ -71,19 +71,19 @@ def test_two_plugins_for_one_resource(small: Lab) -> None:
     daemon_set.pop("status")
     small.kubectl("apply", "--filename", "-", stdin=json.dumps(daemon_set))
     try:
-        small.kubectl("rollout", "status", f"daemonset/{SECOND}", "-n", "default", "--timeout=60s")
+        small.kubectl("rollout", "status", f"daemonset/{SECOND}", "-n", "default", "--timeout=240s")
         reasons = verify_red(small, "REG-SINGLE")
         assert SECOND in reasons["REG-SINGLE"]
     finally:
-        small.kubectl("delete", "daemonset", SECOND, "-n", "default", "--cascade=foreground", "--timeout=60s")
+        small.kubectl("delete", "daemonset", SECOND, "-n", "default", "--cascade=foreground", "--timeout=240s")
         # The kubelet follows the last registration, so the first plugin must register anew.
         small.kubectl("rollout", "restart", "daemonset/nvidia-device-plugin", "-n", "gpuops-system")
-        small.kubectl("rollout", "status", "daemonset/nvidia-device-plugin", "-n", "gpuops-system", "--timeout=60s")
+        small.kubectl("rollout", "status", "daemonset/nvidia-device-plugin", "-n", "gpuops-system", "--timeout=240s")
 
 
 @contextmanager
 def plugin_removed(lab: Lab) -> Iterator[None]:
-    lab.kubectl("delete", "daemonset", "amdgpu-device-plugin", "-n", "gpuops-system", "--cascade=foreground", "--timeout=60s")
+    lab.kubectl("delete", "daemonset", "amdgpu-device-plugin", "-n", "gpuops-system", "--cascade=foreground", "--timeout=240s")
     try:
         yield
     finally:

@@ -19,6 +19,7 @@ from gpuops_lab.plugin import faults as plugin_faults
 
 # A character device that no driver serves: opening it fails with ENXIO.
 DEAD_MAJOR, DEAD_MINOR = 240, 4000
+_SLOWEST = 180  # seconds; systemd alone gives a unit 90 to stop
 _DROP_IN = "/etc/containerd/conf.d/gpuops-fault.toml"
 _BASE_SPEC = "/etc/containerd/gpuops-fault-spec.json"
 RECORD = "faults.json"
@@ -55,7 +56,7 @@ class Target:
         init = start.init_process(self.place, self.node)
         if init is None:
             raise LabError(f"node {self.node} is not running", "see `gpuops-lab status`")
-        return run(["nsenter", "-t", str(init), "-a", *words], what=f"{what} on {self.node}", stdin=stdin, timeout=60)
+        return run(["nsenter", "-t", str(init), "-a", *words], what=f"{what} on {self.node}", stdin=stdin, timeout=_SLOWEST)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core import quantity
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import labels
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Vendor
 
 Json = Dict[str, Any]
-HOSTNAME_LABEL = "kubernetes.io/hostname"
 _LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -32,7 +32,7 @@ def to_capacity(nodes: Iterable[Json], pods: Iterable[Json], vendors: Mapping[st
 
     Each has name, ready, ready_reason, unschedulable, taints, hostname_label, kubelet_version and resources: for each GPU
     resource that the node lists (also at 0) its name, vendor, capacity, allocatable, allocated, free (devices) and holders
-    (namespace, pod, uid, quantity).
+    (namespace, pod, uid, quantity, probe: whether it is a pod of the allocation probe).
     """
     held: Dict[str, List[Json]] = {}
     for pod in pods:
@@ -96,7 +96,7 @@ def _node(node: Json, pods: List[Json], vendors: Mapping[str, Vendor]) -> Json:
             if name in holders and number:
                 about = pod["metadata"]
                 who = {"namespace": about.get("namespace", ""), "pod": about["name"], "uid": about.get("uid", "")}
-                holders[name].append({**who, "quantity": number})
+                holders[name].append({**who, "quantity": number, "probe": labels.is_probe(pod)})
     condition: Json = next((each for each in status.get("conditions") or [] if each.get("type") == "Ready"), {})
     ready = condition.get("status") == "True"
     why = ": ".join(filter(None, (condition.get("reason"), condition.get("message")))) or "unknown"
@@ -106,7 +106,7 @@ def _node(node: Json, pods: List[Json], vendors: Mapping[str, Vendor]) -> Json:
         "ready_reason": "" if ready else why,
         "unschedulable": bool(spec.get("unschedulable", False)),
         "taints": [{key: str(each.get(key) or "") for key in ("key", "value", "effect")} for each in spec.get("taints") or []],
-        "hostname_label": (metadata.get("labels") or {}).get(HOSTNAME_LABEL, ""),
+        "hostname_label": labels.of(node).get(labels.HOSTNAME, ""),
         "kubelet_version": (status.get("nodeInfo") or {}).get("kubeletVersion", ""),
         "resources": [_resource(name, capacity, allocatable, holders[name], vendors) for name in named],
     }

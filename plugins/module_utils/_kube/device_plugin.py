@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import ApiError, GpuOpsError
-from ansible_collections.gpuops.k8s.plugins.module_utils._kube import names, plugin_objects, plugin_search, rollout
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import labels, names, plugin_objects, plugin_search, rollout
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.client import Cluster
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Vendor
 
@@ -129,18 +129,18 @@ def present(cluster: Cluster, state: Wanted, check_mode: bool) -> Changes:
             f"Installing the {state.vendor.title} device plugin: {', '.join(others)} already serves this vendor",
             "Two plugins for one resource lose GPUs: remove the other one, or set foreign: ignore if it runs on other nodes.",
         )
-    labels = _label_changes(cluster, state)
+    relabelled = _label_changes(cluster, state)
     space, current = _maybe(cluster, space_path), _maybe(cluster, path)
     if space is not None and (space.get("metadata") or {}).get("deletionTimestamp"):
         raise GpuOpsError(
             f"Installing the {state.vendor.title} device plugin: the namespace {state.namespace} is being deleted",
             "Wait until it is gone, then try again.",
         )
-    for name, before, after in labels:
+    for name, before, after in relabelled:
         changes.add(f"Node/{name}", before, after)
         if not check_mode:
             _set_label(cluster, name, state.vendor, on=bool(after))
-    if space is None or plugin_objects.is_owned(space):
+    if space is None or labels.is_owned(space):
         _apply(cluster, space_path, space, plugin_objects.namespace(state.namespace), changes, check_mode, ask=True)
     # Without its namespace the server cannot try a DaemonSet, so the prediction is what will be sent.
     _apply(cluster, path, current, state.daemonset, changes, check_mode, ask=space is not None or not check_mode)
@@ -177,9 +177,9 @@ def _relabel(
     known: Mapping[str, Mapping[str, str]], label: str, on: Set[str], prune: bool
 ) -> List[Tuple[str, Object, Object]]:
     found: List[Tuple[str, Object, Object]] = []
-    for name, labels in sorted(known.items()):
-        has = {label: labels[label]} if label in labels else {}
-        if name in on and labels.get(label) != "true":
+    for name, own in sorted(known.items()):
+        has = {label: own[label]} if label in own else {}
+        if name in on and own.get(label) != "true":
             found.append((name, has, {label: "true"}))
         elif name not in on and prune and has:
             found.append((name, has, {}))
@@ -196,7 +196,7 @@ def absent(cluster: Cluster, state: Wanted, check_mode: bool) -> Changes:
     space_path, path = _paths(state)
     changes = Changes()
     space, current = _maybe(cluster, space_path), _maybe(cluster, path)
-    if current is not None and plugin_objects.is_owned(current):
+    if current is not None and labels.is_owned(current):
         changes.add(f"DaemonSet/{state.vendor.plugin.name}", shown(current), None)
         if not check_mode:
             cluster.delete(path)
@@ -206,7 +206,7 @@ def absent(cluster: Cluster, state: Wanted, check_mode: bool) -> Changes:
         changes.add(f"Node/{name}", {label: node["metadata"]["labels"][label]}, {})
         if not check_mode:
             _set_label(cluster, name, state.vendor, on=False)
-    if space is not None and plugin_objects.is_owned(space) and _is_spare(cluster, state):
+    if space is not None and labels.is_owned(space) and _is_spare(cluster, state):
         changes.add(f"Namespace/{state.namespace}", shown(space), None)
         if not check_mode:
             cluster.delete(space_path)
@@ -218,21 +218,19 @@ def _is_spare(cluster: Cluster, state: Wanted) -> bool:
     daemonsets = cluster.list(f"/apis/apps/v1/namespaces/{state.namespace}/daemonsets")
     pods = cluster.list(f"/api/v1/namespaces/{state.namespace}/pods")
     name = state.vendor.plugin.name
-    others = [item for item in daemonsets if item["metadata"]["name"] != name or not plugin_objects.is_owned(item)]
+    others = [item for item in daemonsets if item["metadata"]["name"] != name or not labels.is_owned(item)]
     strangers = [pod for pod in pods if not _is_plugin_pod(pod, state.vendor)]
     return not others and not strangers
 
 
 def _is_plugin_pod(pod: Mapping[str, Any], vendor: Vendor) -> bool:
-    labels = (pod.get("metadata") or {}).get("labels") or {}
-    named = labels.get(plugin_objects.NAME) == vendor.plugin.name
-    return named and labels.get(plugin_objects.MANAGED_BY) == plugin_objects.MANAGER
+    return labels.is_owned(pod) and labels.of(pod).get(labels.NAME) == vendor.plugin.name
 
 
 def wait_absent(cluster: Cluster, state: Wanted, timeout: float) -> None:
     """Wait until no pod of the plugin is left. Raises GpuOpsError when C(timeout) seconds are over."""
     path = f"/api/v1/namespaces/{state.namespace}/pods"
-    selector = f"{plugin_objects.NAME}={state.vendor.plugin.name},{plugin_objects.MANAGED_BY}={plugin_objects.MANAGER}"
+    selector = f"{labels.NAME}={state.vendor.plugin.name},{labels.MANAGED_BY}={labels.MANAGER}"
     deadline = time.monotonic() + timeout
     while True:
         pods, version = cluster.list_with_version(path, label_selector=selector)

@@ -8,27 +8,18 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import GpuOpsError
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import labels
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import HostPath, PluginOption, Vendor
 
 Object = Dict[str, Any]
 
-MANAGER = "gpuops.k8s"
-MANAGED_BY = "app.kubernetes.io/managed-by"
-COMPONENT = "app.kubernetes.io/component"
-NAME = "app.kubernetes.io/name"
-VENDOR = "gpuops.k8s/vendor"
+PLUGIN = "device-plugin"  # component of all that belongs to a device plugin
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 def node_label(vendor: Vendor) -> str:
     """The label that this collection puts on the nodes on which the vendor's plugin is to run."""
     return f"gpuops.k8s/vendor-{vendor.name}"
-
-
-def is_owned(item: Mapping[str, Any]) -> bool:
-    """Whether this collection made the object."""
-    labels = (item.get("metadata") or {}).get("labels") or {}
-    return labels.get(MANAGED_BY) == MANAGER
 
 
 def arguments(vendor: Vendor, options: Mapping[str, Any]) -> List[str]:
@@ -77,7 +68,7 @@ def namespace(name: str) -> Object:
         "kind": "Namespace",
         "metadata": {
             "name": name,
-            "labels": {MANAGED_BY: MANAGER, "pod-security.kubernetes.io/enforce": "privileged"},
+            "labels": {labels.MANAGED_BY: labels.MANAGER, "pod-security.kubernetes.io/enforce": "privileged"},
         },
     }
 
@@ -95,8 +86,8 @@ def daemonset(
     resources: Optional[Mapping[str, Any]] = None,
 ) -> Object:
     """The vendor's DaemonSet. C(node_selector) replaces the label by which nodes are chosen."""
-    labels = {NAME: vendor.plugin.name, MANAGED_BY: MANAGER, COMPONENT: "device-plugin", VENDOR: vendor.name}
-    selector = {NAME: vendor.plugin.name, MANAGED_BY: MANAGER}
+    selector = {labels.NAME: vendor.plugin.name, labels.MANAGED_BY: labels.MANAGER}
+    marks = {**selector, labels.COMPONENT: PLUGIN, labels.VENDOR: vendor.name}
     chosen = dict(node_selector) if node_selector else {node_label(vendor): "true"}
     pod: Object = {
         "automountServiceAccountToken": False,
@@ -111,11 +102,11 @@ def daemonset(
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": vendor.plugin.name, "namespace": namespace_name, "labels": labels},
+        "metadata": {"name": vendor.plugin.name, "namespace": namespace_name, "labels": marks},
         "spec": {
             "selector": {"matchLabels": selector},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "template": {"metadata": {"labels": marks}, "spec": pod},
         },
     }
 

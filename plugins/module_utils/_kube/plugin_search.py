@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from ansible_collections.gpuops.k8s.plugins.module_utils._kube import plugin_objects, rollout
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import labels, plugin_objects, rollout
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.names import split_image
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Vendor
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
@@ -37,9 +37,9 @@ def vendor_of(item: Mapping[str, Any], vendors: Optional[Iterable[Vendor]] = Non
     vendor in the name, the image, the node selector, the arguments or the environment.
     """
     known = list(VENDORS.values() if vendors is None else vendors)
-    labels = (item.get("metadata") or {}).get("labels") or {}
-    if plugin_objects.is_owned(item) and labels.get(plugin_objects.COMPONENT) == "device-plugin":
-        return next((vendor for vendor in known if vendor.name == labels.get(plugin_objects.VENDOR)), None)
+    marks = labels.of(item)
+    if labels.is_owned(item) and marks.get(labels.COMPONENT) == plugin_objects.PLUGIN:
+        return next((vendor for vendor in known if vendor.name == marks.get(labels.VENDOR)), None)
     if not offers_devices(item):
         return None
     images = [split_image(container.get("image") or "")[0] for container in _pod_spec(item).get("containers") or []]
@@ -82,7 +82,7 @@ def describe(item: Mapping[str, Any], vendor: Vendor, pods: Iterable[Mapping[str
         "resources": sorted(set(vendor.resources.values())),
         "name": metadata.get("name"),
         "namespace": metadata.get("namespace"),
-        "owned": plugin_objects.is_owned(item),
+        "owned": labels.is_owned(item),
         "image": container.get("image") or "",
         "version": split_image(container.get("image") or "")[1],
         "desired": status.get("desiredNumberScheduled") or 0,
@@ -108,6 +108,6 @@ def foreign(daemonsets: Iterable[Mapping[str, Any]], vendor: Vendor, namespace: 
     for item in daemonsets:
         metadata = item.get("metadata") or {}
         same_place = metadata.get("namespace") == namespace and metadata.get("name") == vendor.plugin.name
-        if vendor_of(item, [vendor]) is not None and not (plugin_objects.is_owned(item) and same_place):
+        if vendor_of(item, [vendor]) is not None and not (labels.is_owned(item) and same_place):
             found.append(f"{metadata.get('namespace')}/{metadata.get('name')}")
     return sorted(found)

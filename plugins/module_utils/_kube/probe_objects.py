@@ -11,16 +11,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ansible_collections.gpuops.k8s.plugins.module_utils._kube.capacity import HOSTNAME_LABEL
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import labels
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Vendor
 
 Json = Dict[str, Any]
-MANAGED_BY = "app.kubernetes.io/managed-by"
-COMPONENT = "app.kubernetes.io/component"
-RUN = "gpuops.k8s/probe-run"
-OWNER = "gpuops.k8s"
-PROBE = "gpu-probe"
-ANY_PROBE = f"{MANAGED_BY}={OWNER},{COMPONENT}={PROBE}"
+ANY_PROBE = f"{labels.MANAGED_BY}={labels.MANAGER},{labels.COMPONENT}={labels.PROBE}"
 CONTAINER = "probe"
 
 # $1: names of environment variables; $2: patterns of device nodes; $3: control nodes; each separated by spaces.
@@ -73,19 +68,17 @@ def script_arguments(vendors: Mapping[str, Vendor]) -> List[str]:
 
 def namespace(name: str) -> Json:
     """The namespace that the probe makes for itself where there is none."""
-    labels = {MANAGED_BY: OWNER, COMPONENT: PROBE, "pod-security.kubernetes.io/enforce": "baseline"}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-
-
-def is_ours(found: Json) -> bool:
-    """Whether the probe made this object."""
-    labels = (found.get("metadata") or {}).get("labels") or {}
-    return bool(labels.get(MANAGED_BY) == OWNER and labels.get(COMPONENT) == PROBE)
+    marks = {
+        labels.MANAGED_BY: labels.MANAGER,
+        labels.COMPONENT: labels.PROBE,
+        "pod-security.kubernetes.io/enforce": "baseline",
+    }
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": marks}}
 
 
 def run_selector(run_id: str) -> str:
     """Label selector of one run's objects."""
-    return f"{ANY_PROBE},{RUN}={run_id}"
+    return f"{ANY_PROBE},{labels.PROBE_RUN}={run_id}"
 
 
 def pod(
@@ -120,7 +113,7 @@ def pod(
                 "name": CONTAINER,
                 "image": image,
                 "imagePullPolicy": "IfNotPresent",
-                "command": ["/bin/sh", "-c", SCRIPT, PROBE],
+                "command": ["/bin/sh", "-c", SCRIPT, labels.PROBE],
                 "args": list(arguments),
                 "resources": resources,
                 "securityContext": {
@@ -134,13 +127,18 @@ def pod(
         ],
     }
     if hostname:
-        spec["nodeSelector"] = {HOSTNAME_LABEL: hostname}
+        spec["nodeSelector"] = {labels.HOSTNAME: hostname}
     elif node:
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
         terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    labels = {MANAGED_BY: OWNER, COMPONENT: PROBE, RUN: run_id, "app.kubernetes.io/name": PROBE}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    marks = {
+        labels.MANAGED_BY: labels.MANAGER,
+        labels.COMPONENT: labels.PROBE,
+        labels.NAME: labels.PROBE,
+        labels.PROBE_RUN: run_id,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": marks}, "spec": spec}
 
 
 def _tolerations(taints: Sequence[Mapping[str, str]]) -> List[Json]:

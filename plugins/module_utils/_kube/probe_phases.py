@@ -96,15 +96,18 @@ class Prober:
     def remove(self) -> List[str]:
         """Phase remove: every probe object of every run goes; returns the names of what is left."""
         self.sweep()
-        left = probe_run.remove_namespace(self.cluster, self.settings.namespace, self.settings.timeout)
-        pods = self.cluster.list("/api/v1/pods", label_selector=objects.ANY_PROBE)
-        return left + [f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}" for pod in pods]
+        return probe_run.remove_namespace(self.cluster, self.settings.namespace, self.settings.timeout) + self._probe_pods()
 
     def sweep(self) -> List[str]:
         """Remove the probe pods of all runs, also of one that was interrupted; returns the names of what was found."""
+        found = self._probe_pods()
+        for namespace in sorted({name.partition("/")[0] for name in found}):
+            probe_run.remove_pods(self.cluster, namespace, objects.ANY_PROBE, self.settings.timeout)
+        return found
+
+    def _probe_pods(self) -> List[str]:
+        """Pods of any run of the probe, namespace/name, sorted."""
         pods = self.cluster.list("/api/v1/pods", label_selector=objects.ANY_PROBE)
-        for name in sorted({pod["metadata"].get("namespace", "") for pod in pods}):
-            probe_run.remove_pods(self.cluster, name, objects.ANY_PROBE, self.settings.timeout)
         return sorted(f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}" for pod in pods)
 
     def _run_in_lots(self, probes: Sequence[Probe]) -> None:
@@ -234,6 +237,10 @@ def to_target(row: Row, node: Optional[Json]) -> Json:
     reason = not_probed_reason(node)
     if not reason and not entry.get("allocatable"):
         reason = f"the node offers no {row.resource}"
+    stuck = [f"{holder['namespace']}/{holder['pod']}" for holder in entry.get("holders", []) if holder["probe"]]
+    if not reason and stuck:
+        # Devices that no user holds and that nobody has proven: to call them busy would be green by mistake.
+        reason = f"probe pods of another run hold devices and do not go away: {', '.join(stuck)}"
     return {
         "node": row.node, "resource": row.resource, "expected": row.expected, "replicas": row.replicas,
         "allocatable": entry.get("allocatable", 0), "allocated": entry.get("allocated", 0), "idle": entry.get("free", 0),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import ApiError
+from ansible_collections.gpuops.k8s.plugins.module_utils._kube import labels
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube import probe_objects as objects
 from ansible_collections.gpuops.k8s.plugins.module_utils._kube.client import Cluster
 
@@ -297,14 +298,14 @@ def ensure_namespace(cluster: Cluster, name: str, timeout: float) -> Tuple[bool,
         _wait_for_namespace(cluster, name, timeout)
         cluster.create("/api/v1/namespaces", objects.namespace(name))
         return True, True
-    return False, objects.is_ours(found)
+    return False, labels.is_probe(found)
 
 
 def remove_namespace(cluster: Cluster, name: str, timeout: float) -> List[str]:
     """Delete the namespace if the probe made it; returns its name in a list if it is still there at the end."""
     path = f"/api/v1/namespaces/{name}"
     try:
-        if not objects.is_ours(cluster.get(path)):
+        if not labels.is_probe(cluster.get(path)):
             return []
     except ApiError as error:
         if error.status == 404:

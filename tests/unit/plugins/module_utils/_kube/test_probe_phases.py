@@ -168,6 +168,23 @@ def test_leftovers_of_an_interrupted_run_are_removed_first(machines: Machines, r
     assert prober(machines).remove() == []
 
 
+def test_a_pod_of_an_earlier_run_that_stays_is_no_use_of_the_gpu(machines: Machines, right: Right) -> None:
+    """Its device was never proven, so the run that finds it must not end green by leaving the device out."""
+    probe = prober(machines, "new", timeout=1)
+    probe.cluster.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    taker = next(target for target in prober(machines, "old").hold(nodes(right), {})["pods"] if target["node"] == "nv-1")
+    machines.api.keep(f"/api/v1/namespaces/{NAMESPACE}/pods/{taker['name']}")
+    offered = {entry["name"]: entry for entry in capacity.read(probe.cluster, KNOWN)}
+    held = probe.hold(nodes(right), {})
+    target = next(each for each in held["targets"] if each["node"] == "nv-1")
+    assert taker["name"] in target["reason"]
+    released = probe.release({**held, "pods": held["pods"]})
+    evidence = verdict.build(Situation(nodes(right, machines.ledgers()), offered, right.plugins, released, KNOWN), ABOUT)
+    assert evidence["verdict"] == "fail"
+    failed = {(check["id"], check["node"]) for check in evidence["checks"] if check["status"] == "fail"}
+    assert ("ASG-EACH", "nv-1") in failed
+
+
 def test_a_namespace_of_others_stays(machines: Machines, right: Right) -> None:
     machines.api.add("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     prober(machines).release(prober(machines).hold(nodes(right), {}))
