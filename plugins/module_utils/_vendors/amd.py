@@ -14,6 +14,14 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     Reading,
     Vendor,
 )
+from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space import (
+    Incompatibility,
+    KernelDriver,
+    PackageSet,
+    Repository,
+    SmokeTest,
+    UserSpace,
+)
 
 _MODELS = {
     "738c": Model("Instinct MI100", 32 * GIB, "gfx908"),
@@ -32,6 +40,75 @@ _MODELS = {
     "7448": Model("Radeon PRO W7900", 48 * GIB, "gfx1100"),
     "7551": Model("Radeon AI PRO R9700", 32 * GIB, "gfx1201"),
 }
+
+_ROCM = "7.0.2"
+_ROCM_SITE = "https://repo.radeon.com/rocm"
+_ROCM_KEY = f"{_ROCM_SITE}/rocm.gpg.key"
+_ROCM_PACKAGES = ("rocminfo", "rocm-smi-lib", "amd-smi-lib")
+
+_USER_SPACE = UserSpace(
+    sets={
+        "distribution": {
+            "debian-12": PackageSet(("rocminfo", "rocm-smi")),
+            "debian": PackageSet(("rocminfo", "rocm-smi", "amd-smi")),
+            "ubuntu": PackageSet(("rocminfo", "rocm-smi")),
+            "fedora": PackageSet(("rocminfo", "rocm-smi", "amdsmi")),
+        },
+        "vendor": {
+            "ubuntu": PackageSet(
+                _ROCM_PACKAGES,
+                repository_version=_ROCM,
+                repository=Repository(
+                    "rocm", f"{_ROCM_SITE}/apt/{{version}}", _ROCM_KEY, suite="{codename}", components=("main",)
+                ),
+            ),
+            "redhat": PackageSet(
+                _ROCM_PACKAGES,
+                repository_version=_ROCM,
+                repository=Repository("rocm", f"{_ROCM_SITE}/el{{major}}/{{version}}/main", _ROCM_KEY),
+            ),
+            "suse": PackageSet(
+                _ROCM_PACKAGES,
+                repository_version=_ROCM,
+                repository=Repository("rocm", f"{_ROCM_SITE}/zyp/{{version}}/main", _ROCM_KEY),
+            ),
+        },
+    },
+    smoke_tests=(
+        SmokeTest(("rocminfo",), r"^\s*Device Type:\s+GPU"),
+        SmokeTest(("rocm-smi", "--showid"), r"^GPU\[\d+\].*Device ID"),
+        SmokeTest(("amd-smi", "list"), r"^GPU:? ?\d+"),
+    ),
+    driver=KernelDriver(
+        packages={
+            "debian": ("firmware-amd-graphics",),
+            "ubuntu": ("linux-firmware",),
+            "redhat": ("linux-firmware",),
+            "suse": ("kernel-firmware-amdgpu",),
+        },
+        modules=("amdgpu",),
+        blacklist=("radeon",),
+    ),
+    groups=("render", "video"),
+    guidance=("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+)
+
+_INCOMPATIBILITIES = (
+    Incompatibility(
+        "plugin_misses_partitions",
+        {"plugin": "<1.31.0.9", "partitions": ">=2"},
+        "device plugin {plugin} does not find the partitions of drivers from ROCm 7.0.1 on",
+        "Use device plugin 1.31.0.9 or newer.",
+        "ROCm/k8s-device-plugin#157, #184",
+    ),
+    Incompatibility(
+        "driver_of_rocm_6_3_3",
+        {"driver": ">=6.10.5,<6.10.7"},
+        "driver {driver} (ROCm 6.3.3, 6.3.4) counts no devices beside an in-box module",
+        "Blacklist the in-box module and reboot, or use a newer driver.",
+        "ROCm/gpu-operator#66",
+    ),
+)
 
 VENDOR = Vendor(
     name="amd",
@@ -74,4 +151,6 @@ VENDOR = Vendor(
             "resource_naming_strategy": PluginOption("-resource_naming_strategy={value}", choices=("single", "mixed")),
         },
     ),
+    user_space=_USER_SPACE,
+    incompatibilities=_INCOMPATIBILITIES,
 )

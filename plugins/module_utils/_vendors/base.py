@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
+from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space import Incompatibility, UserSpace
+
 
 @dataclass(frozen=True)
 class Model:
@@ -106,6 +108,8 @@ class Vendor:
     required_nodes: Tuple[str, ...] = ()  # control nodes without which no program works
     stale_resource_prefix: str = ""  # resources below it belong to this vendor
     reading: Reading = Reading()
+    user_space: UserSpace = UserSpace()
+    incompatibilities: Tuple[Incompatibility, ...] = ()
 
 
 GIB = 1024**3

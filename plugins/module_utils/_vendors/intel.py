@@ -14,6 +14,14 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     Reading,
     Vendor,
 )
+from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space import (
+    Incompatibility,
+    KernelDriver,
+    PackageSet,
+    Repository,
+    SmokeTest,
+    UserSpace,
+)
 
 _MODELS = {
     "0b69": Model("Data Center GPU Max 1550", 128 * GIB, "xe-hpc"),
@@ -35,6 +43,73 @@ _MODELS = {
     "e211": Model("Arc Pro B60", 24 * GIB, "xe2-hpg"),
     "e212": Model("Arc Pro B50", 16 * GIB, "xe2-hpg"),
 }
+
+_GRAPHICS_SITE = "https://repositories.intel.com/gpu"
+_GRAPHICS_KEY = f"{_GRAPHICS_SITE}/intel-graphics.key"
+
+_USER_SPACE = UserSpace(
+    sets={
+        "distribution": {
+            "debian": PackageSet(("libze1", "intel-opencl-icd", "clinfo")),
+            "ubuntu": PackageSet(("libze1", "libze-intel-gpu1", "intel-opencl-icd", "clinfo")),
+            "ubuntu-22.04": PackageSet(("intel-opencl-icd", "clinfo")),
+            "fedora": PackageSet(("oneapi-level-zero", "intel-compute-runtime", "clinfo")),
+        },
+        "vendor": {
+            "ubuntu": PackageSet(
+                ("libze1", "libze-intel-gpu1", "intel-opencl-icd", "clinfo"),
+                repository=Repository(
+                    "intel-gpu", f"{_GRAPHICS_SITE}/ubuntu", _GRAPHICS_KEY, suite="{codename}", components=("unified",)
+                ),
+            ),
+            "redhat": PackageSet(
+                ("level-zero", "intel-level-zero-gpu", "intel-opencl", "clinfo"),
+                repository=Repository("intel-gpu", f"{_GRAPHICS_SITE}/rhel/{{release}}/unified", _GRAPHICS_KEY),
+            ),
+            "suse": PackageSet(
+                ("level-zero", "intel-level-zero-gpu", "intel-opencl", "clinfo"),
+                repository=Repository("intel-gpu", f"{_GRAPHICS_SITE}/sles/{{codename}}/unified", _GRAPHICS_KEY),
+            ),
+        },
+    },
+    smoke_tests=(SmokeTest(("clinfo", "--list"), r"Device #\d+: .*Intel"),),
+    driver=KernelDriver(
+        packages={
+            "debian-12": ("firmware-misc-nonfree",),
+            "debian": ("firmware-intel-graphics",),
+            "ubuntu": ("linux-firmware",),
+            "redhat": ("linux-firmware",),
+            "suse": ("kernel-firmware-i915",),
+        },
+        modules=("i915", "xe"),
+    ),
+    groups=("render", "video"),
+    guidance=("ONEAPI_DEVICE_SELECTOR", "ZE_AFFINITY_MASK"),
+)
+
+_INCOMPATIBILITIES = (
+    Incompatibility(
+        "plugin_older_than_cluster",
+        {"plugin": "<0.34", "kubernetes": ">=1.35"},
+        "device plugin {plugin} is older than the last three releases for Kubernetes {kubernetes}",
+        "Release 0.n of the plugin belongs to Kubernetes 1.n: take the one of the cluster.",
+        "intel-device-plugins-for-kubernetes: supported branches",
+    ),
+    Incompatibility(
+        "kernel_without_xe",
+        {"module": "xe", "kernel": "<6.8"},
+        "kernel {kernel} has the xe driver only as an experiment",
+        "Use kernel 6.8 or newer, 6.12 for Battlemage.",
+        "Linux kernel release notes",
+    ),
+    Incompatibility(
+        "kernel_without_discrete_i915",
+        {"module": "i915", "architecture": "xe-hpg|xe-hpc", "kernel": "<6.2", "out_of_tree": "no"},
+        "the i915 driver of kernel {kernel} does not drive discrete GPUs",
+        "Use kernel 6.2 or newer, or the vendor's out-of-tree driver.",
+        "intel-device-plugins-for-kubernetes#1514, #1109",
+    ),
+)
 
 VENDOR = Vendor(
     name="intel",
@@ -80,4 +155,6 @@ VENDOR = Vendor(
             "deny_ids": PluginOption("-deny-ids={value}"),
         },
     ),
+    user_space=_USER_SPACE,
+    incompatibilities=_INCOMPATIBILITIES,
 )

@@ -14,6 +14,15 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     Reading,
     Vendor,
 )
+from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space import (
+    Incompatibility,
+    KernelDriver,
+    PackageSet,
+    Repository,
+    RuntimeHandler,
+    SmokeTest,
+    UserSpace,
+)
 
 _MODELS = {
     "1db4": Model("V100 PCIe 16GB", 16 * GIB, "volta"),
@@ -46,6 +55,77 @@ _MODELS = {
     "2bb4": Model("RTX PRO 6000 Blackwell Max-Q", 96 * GIB, "blackwell"),
     "2bb5": Model("RTX PRO 6000 Blackwell Server", 96 * GIB, "blackwell"),
 }
+
+_TOOLKIT = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1")
+_TOOLKIT_VERSION = "1.20.2-1"
+_TOOLKIT_SITE = "https://nvidia.github.io/libnvidia-container"
+_TOOLKIT_DEB = Repository(
+    "nvidia-container-toolkit", f"{_TOOLKIT_SITE}/stable/deb/{{architecture}}", f"{_TOOLKIT_SITE}/gpgkey", suite="/"
+)
+_TOOLKIT_RPM = Repository(
+    "nvidia-container-toolkit", f"{_TOOLKIT_SITE}/stable/rpm/{{architecture}}", f"{_TOOLKIT_SITE}/gpgkey"
+)
+
+_USER_SPACE = UserSpace(
+    sets={
+        "vendor": {
+            "debian": PackageSet(_TOOLKIT, _TOOLKIT_VERSION, repository=_TOOLKIT_DEB),
+            "redhat": PackageSet(_TOOLKIT, _TOOLKIT_VERSION, repository=_TOOLKIT_RPM),
+            "suse": PackageSet(_TOOLKIT, _TOOLKIT_VERSION, repository=_TOOLKIT_RPM),
+        },
+    },
+    smoke_tests=(SmokeTest(("nvidia-smi", "-L"), r"^GPU \d+: "),),
+    handlers=(RuntimeHandler("nvidia", "/usr/bin/nvidia-container-runtime"),),
+    driver=KernelDriver(
+        packages={
+            "debian": ("nvidia-open-kernel-dkms", "nvidia-driver"),
+            "ubuntu": ("nvidia-driver-580-server-open",),
+            "redhat": ("nvidia-open",),
+            "suse": ("nvidia-open-driver-G06-signed-kmp-default",),
+        },
+        modules=("nvidia", "nvidia_uvm"),
+        blacklist=("nouveau",),
+    ),
+    guidance=("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+)
+
+_INCOMPATIBILITIES = (
+    Incompatibility(
+        "toolkit_escape",
+        {"toolkit": "<1.17.8"},
+        "nvidia-container-toolkit {toolkit} lets a container take over the node",
+        "Use 1.17.8 or newer.",
+        "CVE-2025-23266, CVE-2025-23267",
+    ),
+    Incompatibility(
+        "toolkit_loses_imports",
+        {"toolkit": ">=1.18.0,<1.18.1"},
+        "nvidia-container-toolkit {toolkit} replaces the imports of containerd's configuration",
+        "Use 1.18.1 or newer.",
+        "nvidia-container-toolkit#1404",
+    ),
+    Incompatibility(
+        "proprietary_module_on_blackwell",
+        {"architecture": "blackwell", "flavor": "proprietary"},
+        "the proprietary kernel module does not drive {architecture} GPUs",
+        "Install the open kernel modules (nvidia-open).",
+        "NVIDIA driver documentation: open kernel modules are required from Blackwell on",
+    ),
+    Incompatibility(
+        "driver_without_volta",
+        {"architecture": "volta", "driver": ">=590"},
+        "driver {driver} no longer drives {architecture} GPUs",
+        "Use a driver of the 580 branch, the last one for Maxwell, Pascal and Volta.",
+        "NVIDIA driver release notes",
+    ),
+    Incompatibility(
+        "containerd_without_cdi",
+        {"containerd": "<1.7"},
+        "containerd {containerd} cannot hand out devices by CDI",
+        "Use containerd 1.7 or newer.",
+        "containerd release notes",
+    ),
+)
 
 VENDOR = Vendor(
     name="nvidia",
@@ -99,4 +179,6 @@ VENDOR = Vendor(
             "device_id_strategy": PluginOption("--device-id-strategy={value}", choices=("uuid", "index")),
         },
     ),
+    user_space=_USER_SPACE,
+    incompatibilities=_INCOMPATIBILITIES,
 )
