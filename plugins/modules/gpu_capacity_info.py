@@ -69,6 +69,8 @@ nodes:
     taints: {description: "The node's taints: key, value, effect.", returned: success, type: list, elements: dict}
     hostname_label: {description: Value of the label kubernetes.io/hostname., returned: success, type: str}
     kubelet_version: {description: Version of the kubelet., returned: success, type: str, sample: v1.36.3}
+    container_runtime: {description: Container runtime and its version., returned: success, type: str, sample: containerd://2.4.2}
+    kernel_version: {description: Version of the kernel., returned: success, type: str, sample: 6.12.48-amd64}
     resources:
       description: One entry for each GPU resource that the node lists.
       returned: success

@@ -30,7 +30,8 @@ def read(cluster: Cluster, vendors: Mapping[str, Vendor]) -> List[Json]:
 def to_capacity(nodes: Iterable[Json], pods: Iterable[Json], vendors: Mapping[str, Vendor]) -> List[Json]:
     """Nodes and live pods as one entry a node.
 
-    Each has name, ready, ready_reason, unschedulable, taints, hostname_label, kubelet_version and resources: for each GPU
+    Each has name, ready, ready_reason, unschedulable, taints, hostname_label, kubelet_version, container_runtime,
+    kernel_version and resources: for each GPU
     resource that the node lists (also at 0) its name, vendor, capacity, allocatable, allocated, free (devices) and holders
     (namespace, pod, uid, quantity, probe: whether it is a pod of the allocation probe).
     """
@@ -86,17 +87,24 @@ def _add(total: Dict[str, int], more: Mapping[str, int]) -> None:
         total[name] = total.get(name, 0) + value
 
 
+def _holders(pods: List[Json], named: List[str]) -> Dict[str, List[Json]]:
+    """Who holds devices, by resource."""
+    holders: Dict[str, List[Json]] = {name: [] for name in named}
+    for pod in pods if named else []:
+        about = pod["metadata"]
+        who = {"namespace": about.get("namespace", ""), "pod": about["name"], "uid": about.get("uid", "")}
+        for name, number in requests(pod).items():
+            if name in holders and number:
+                holders[name].append({**who, "quantity": number, "probe": labels.is_probe(pod)})
+    return holders
+
+
 def _node(node: Json, pods: List[Json], vendors: Mapping[str, Vendor]) -> Json:
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
     named = sorted(name for name in {*capacity, *allocatable} if vendor_of(name, vendors))
-    holders: Dict[str, List[Json]] = {name: [] for name in named}
-    for pod in pods if named else []:
-        for name, number in requests(pod).items():
-            if name in holders and number:
-                about = pod["metadata"]
-                who = {"namespace": about.get("namespace", ""), "pod": about["name"], "uid": about.get("uid", "")}
-                holders[name].append({**who, "quantity": number, "probe": labels.is_probe(pod)})
+    holders = _holders(pods, named)
+    about: Json = status.get("nodeInfo") or {}
     condition: Json = next((each for each in status.get("conditions") or [] if each.get("type") == "Ready"), {})
     ready = condition.get("status") == "True"
     why = ": ".join(filter(None, (condition.get("reason"), condition.get("message")))) or "unknown"
@@ -107,7 +115,9 @@ def _node(node: Json, pods: List[Json], vendors: Mapping[str, Vendor]) -> Json:
         "unschedulable": bool(spec.get("unschedulable", False)),
         "taints": [{key: str(each.get(key) or "") for key in ("key", "value", "effect")} for each in spec.get("taints") or []],
         "hostname_label": labels.of(node).get(labels.HOSTNAME, ""),
-        "kubelet_version": (status.get("nodeInfo") or {}).get("kubeletVersion", ""),
+        "kubelet_version": about.get("kubeletVersion", ""),
+        "container_runtime": about.get("containerRuntimeVersion", ""),
+        "kernel_version": about.get("kernelVersion", ""),
         "resources": [_resource(name, capacity, allocatable, holders[name], vendors) for name in named],
     }
 

@@ -108,7 +108,7 @@ class Vendor:
     required_nodes: Tuple[str, ...] = ()  # control nodes without which no program works
     stale_resource_prefix: str = ""  # resources below it belong to this vendor
     reading: Reading = Reading()
-    user_space: UserSpace = UserSpace()
+    user_space: UserSpace = field(default_factory=UserSpace)
     incompatibilities: Tuple[Incompatibility, ...] = ()
 
 

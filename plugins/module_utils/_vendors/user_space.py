@@ -1,7 +1,7 @@
 # Copyright: Contributors to the gpuops.k8s project
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The shape of what a vendor needs in a node's user space: packages, repositories, what proves them, what does not go together."""
+"""The shape of what a vendor needs in a node's user space, and of what does not go together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PackageSet:
 
 @dataclass(frozen=True)
 class SmokeTest:
-    """A program that shows that the packages see the GPUs: it must end with 0, and print C(pattern) once for each GPU at least."""
+    """A program that shows that the packages see the GPUs: it ends with 0 and prints C(pattern) at least once for each."""
 
     command: Tuple[str, ...]
     pattern: str
