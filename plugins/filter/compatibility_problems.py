@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core import compatibility
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import Problem
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Vendor
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
 
@@ -69,10 +70,10 @@ def compatibility_problems(
     nodes: Sequence[Mapping[str, Any]],
     wanted: Optional[Mapping[str, Mapping[str, str]]] = None,
     ignore: Optional[Sequence[str]] = None,
-) -> List[Dict[str, str]]:
+) -> List[Problem]:
     """Problems of all hosts that have GPU facts, each once."""
     known = {node["name"]: node for node in nodes}
-    found: Dict[str, Dict[str, str]] = {}
+    found: Dict[str, Problem] = {}
     for host in hosts:
         variables = hostvars[host]
         gpus = ((variables.get("ansible_facts") or {}).get("gpu") or {}).get("gpus") or []
@@ -82,7 +83,7 @@ def compatibility_problems(
             facts = _facts(vendor, gpu, known.get(name) or {}, (wanted or {}).get(vendor.name) or {})
             for entry in compatibility.problems([asdict(rule) for rule in vendor.incompatibilities], facts, name):
                 if entry["code"] not in (ignore or ()):
-                    found[entry["message"]] = dict(entry)
+                    found[entry["message"]] = entry
     return list(found.values())
 
 

@@ -33,10 +33,10 @@ options:
     type: str
     required: true
   source:
-    description: Where the packages come from.
+    description: Where the packages come from; the first that has packages for the distribution when empty.
     type: str
-    choices: [distribution, vendor, none]
-    required: true
+    choices: ["", distribution, vendor, none]
+    default: ""
   version:
     description: Version of the packages, instead of the one in the vendor's data.
     type: str
@@ -60,17 +60,17 @@ _value:
   type: dict
 """
 
-SOURCES = ("distribution", "vendor", "none")
+SOURCES = ("", "distribution", "vendor", "none")
 
 
 def user_space_plan(
-    facts: Mapping[str, Any], vendor: str, source: str, version: str = "", repository: Optional[Mapping[str, Any]] = None
+    facts: Mapping[str, Any], vendor: str, source: str = "", version: str = "", repository: Optional[Mapping[str, Any]] = None
 ) -> Dict[str, Any]:
     """The plan of _core.packages, and what else the vendor's record says of a node's user space."""
     if vendor not in VENDORS:
         raise AnsibleFilterError(f"Choosing packages: unknown vendor {vendor}. Known vendors: {', '.join(VENDORS)}.")
     if source not in SOURCES:
-        raise AnsibleFilterError(f"Choosing {vendor} packages: unknown source {source}. Use one of: {', '.join(SOURCES)}.")
+        raise AnsibleFilterError(f"Choosing {vendor} packages: unknown source {source}. Use one of: {', '.join(SOURCES[1:])}.")
     record = VENDORS[vendor]
     data = record.user_space
     try:

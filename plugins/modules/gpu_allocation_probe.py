@@ -86,6 +86,23 @@ options:
       - Seconds that the pods of one lot of nodes may take.
     type: int
     default: 120
+  runtime_classes:
+    description:
+      - Extended resource to the RuntimeClass that pods need to use it.
+    type: dict
+    default: {}
+  user:
+    description:
+      - User id that the pod runs as which takes all devices of a node, so that it is shown that programs need not be root.
+        V(0) leaves the user of the image.
+    type: int
+    default: 0
+  groups:
+    description:
+      - Group ids of the nodes that own the device nodes, for O(user).
+    type: list
+    elements: int
+    default: []
 extends_documentation_fragment:
   - gpuops.k8s.cluster_options
   - ansible.builtin.action_common_attributes
@@ -169,6 +186,9 @@ def argument_spec() -> Dict[str, Any]:
         "image": {"type": "str", "default": "docker.io/library/busybox:1.37"},
         "parallelism": {"type": "int", "default": 50},
         "timeout": {"type": "int", "default": 120},
+        "runtime_classes": {"type": "dict", "default": {}},
+        "user": {"type": "int", "default": 0},
+        "groups": {"type": "list", "elements": "int", "default": []},
         **spec,
     }
 
@@ -177,17 +197,22 @@ def settings(params: Dict[str, Any]) -> Settings:
     """The options as the probe's settings.
 
     Raises:
-        GpuOpsError: A number is below 1.
+        GpuOpsError: A number is too small.
     """
-    for name in ("parallelism", "timeout"):
-        if params[name] < 1:
-            raise GpuOpsError(f"Reading the option {name}: {params[name]} is below 1", "Give a whole number from 1 on.")
+    for name, least in (("parallelism", 1), ("timeout", 1), ("user", 0)):
+        if params[name] < least:
+            raise GpuOpsError(
+                f"Reading the option {name}: {params[name]} is below {least}", f"Give a whole number from {least} on."
+            )
     held = params["held"] or {}
     lots = 1 + len(params["nodes"]) // params["parallelism"]
     return Settings(
         namespace=held.get("namespace") or params["namespace"],
         image=held.get("image") or params["image"],
         run_id=held.get("run_id") or uuid.uuid4().hex[:8],
+        runtime_classes=held.get("runtime_classes") or params["runtime_classes"],
+        user=held.get("user") or params["user"],
+        groups=held.get("groups") or params["groups"],
         parallelism=params["parallelism"],
         timeout=params["timeout"],
         deadline=300 + (lots + 2) * params["timeout"],

@@ -63,7 +63,7 @@ def plan(
     Args:
         title: The vendor, for errors.
         sets: Source to distribution key to a package set with packages, version, repository_version and repository.
-        source: distribution, vendor or none.
+        source: distribution, vendor or none; the first that has packages when empty.
         facts: Ansible's facts of the node.
         version: Replaces the set's version.
         repository: Replaces parts of the set's repository (url, key, suite, components).
@@ -71,6 +71,7 @@ def plan(
     Raises:
         GpuOpsError: The source has nothing for this distribution.
     """
+    source = source or next((name for name, table in sets.items() if choose(table, facts) is not None), "none")
     if source == "none":
         return {"source": source, "manager": "", "names": [], "packages": [], "version": "", "repository": None}
     manager = manager_of(facts)
@@ -98,7 +99,7 @@ def _repository(chosen: Any, pinned: str, facts: Mapping[str, Any], manager: str
     if given is None:
         return None
     words = _words(facts, manager, chosen.repository_version or pinned)
-    components: Sequence[str] = own.get("components") if own.get("components") is not None else given.components
+    components: Sequence[str] = own.get("components", given.components)
     return {
         "name": given.name,
         "url": str(own.get("url") or given.url).format(**words),

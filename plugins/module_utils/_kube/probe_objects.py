@@ -93,11 +93,15 @@ def pod(
     hostname: str = "",
     taints: Sequence[Mapping[str, str]] = (),
     deadline: int = 900,
+    runtime_class: str = "",
+    user: int = 0,
+    groups: Sequence[int] = (),
 ) -> Json:
     """One probe pod.
 
     I(node) ties it to a node by name and I(hostname) by label; the scheduler places it either way, so that scheduling and the
     kubelet's admission are part of what is shown. I(deadline) is the number of seconds after which it ends by itself.
+    With I(user) it runs as that user, and as a member of I(groups) of the node; 0 leaves the image's own.
     """
     resources: Json = {"limits": {"memory": "32Mi", **(limits or {})}}
     resources["requests"] = {"memory": "8Mi", "cpu": "1m", **(requests or {})}
@@ -126,6 +130,15 @@ def pod(
             }
         ],
     }
+    if runtime_class:
+        spec["runtimeClassName"] = runtime_class
+    if user:
+        spec["securityContext"] = {
+            "runAsNonRoot": True,
+            "runAsUser": user,
+            "runAsGroup": user,
+            "supplementalGroups": list(groups),
+        }
     if hostname:
         spec["nodeSelector"] = {labels.HOSTNAME: hostname}
     elif node:

@@ -12,7 +12,7 @@ remove    everything that carries the probe's labels goes
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.errors import ApiError
@@ -40,6 +40,9 @@ class Settings:
     parallelism: int = 50  # nodes that are probed at the same time
     timeout: float = 120.0  # for each lot of nodes
     deadline: int = 900  # after which a probe pod ends by itself
+    runtime_classes: Mapping[str, str] = field(default_factory=dict)  # resource to the RuntimeClass of its pods
+    user: int = 0  # that the pod which takes all devices runs as; 0 leaves the image's own
+    groups: Sequence[int] = ()  # of the node, that this user belongs to
 
 
 class Prober:
@@ -69,6 +72,8 @@ class Prober:
         self._run_in_lots(probes)
         return {
             "run_id": self.settings.run_id, "namespace": self.settings.namespace, "image": self.settings.image,
+            "runtime_classes": dict(self.settings.runtime_classes), "user": self.settings.user,
+            "groups": list(self.settings.groups),
             "started": began, "removed_leftovers": leftovers, "targets": targets,
             "admission": [each for resource in sorted({row.resource for row in situation.rows})
                           for each in self._admission(resource)],
@@ -116,12 +121,14 @@ class Prober:
 
     def _probe(self, kind: str, node: str, resource: str, quantity: int, taints: Any, hostname: str = "") -> Probe:
         self._made += 1
+        user = self.settings.user if kind == "all" else 0
         body = objects.pod(
             f"gpu-probe-{self.settings.run_id}-{self._made}", self.settings.run_id, image=self.settings.image,
             arguments=self._arguments, limits={resource: str(quantity)} if resource else None, node=node, hostname=hostname,
-            taints=taints, deadline=self.settings.deadline,
+            taints=taints, deadline=self.settings.deadline, runtime_class=self.settings.runtime_classes.get(resource, ""),
+            user=user, groups=self.settings.groups,
         )  # fmt: skip
-        return Probe(kind, node, resource, quantity, body, selector=hostname)
+        return Probe(kind, node, resource, quantity, body, selector=hostname, user=user)
 
     def _holders(self, target: Json, found: Mapping[str, Json]) -> List[Probe]:
         """One pod for each idle device; also for devices beyond the expected, which may be the same hardware twice."""
@@ -149,7 +156,16 @@ class Prober:
     def _again(self, probe: Probe, attempt: int) -> Probe:
         self._made += 1
         body = {**probe.body, "metadata": {**probe.body["metadata"], "name": f"gpu-probe-{self.settings.run_id}-{self._made}"}}
-        return Probe(probe.kind, probe.node, probe.resource, probe.quantity, body, selector=probe.selector, attempts=attempt)
+        return Probe(
+            probe.kind,
+            probe.node,
+            probe.resource,
+            probe.quantity,
+            body,
+            selector=probe.selector,
+            attempts=attempt,
+            user=probe.user,
+        )
 
     def _too_many(self, targets: Sequence[Json], found: Mapping[str, Json]) -> List[Probe]:
         """One device more than the hardware has must not find a place."""

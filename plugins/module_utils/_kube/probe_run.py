@@ -49,6 +49,7 @@ class Probe:
     gone: bool = False
     release_seconds: Optional[float] = None
     attempts: int = 1
+    user: int = 0  # that it runs as; 0 is the image's own
     decided: bool = False
     started: float = field(default_factory=time.monotonic)
 
@@ -70,7 +71,7 @@ class Probe:
             "resource": self.resource, "quantity": self.quantity, "selector": self.selector, "placed": self.placed,
             "phase": self.phase, "reason": self.reason, "message": self.message, "report": self.report,
             "seconds": round(self.seconds, 3), "gone": self.gone, "release_seconds": self.release_seconds,
-            "attempts": self.attempts,
+            "attempts": self.attempts, "user": self.user,
         }  # fmt: skip
 
 

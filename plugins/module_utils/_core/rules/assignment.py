@@ -37,7 +37,7 @@ def _row(situation: Situation, row: Row) -> List[Check]:
         return result + _not_probed(situation, row)
     for pod in pods:
         result += [_open(row, pod), _ledger(row, pod)]
-    return [*result, _each(situation, row, pods), _exclusive(row, pods), _all(situation, row)]
+    return [*result, _each(situation, row, pods), _exclusive(row, pods), _all(situation, row), *_open_as_user(situation, row)]
 
 
 def busy_units(situation: Situation, row: Row) -> Dict[str, str]:
@@ -217,6 +217,30 @@ def _all(situation: Situation, row: Row) -> Check:
         entry = ledger_entry(row, pod)
         problem = _visible_problem(row, pod, entry["device_ids"]) if entry else ""
     return judge("ASG-ALL", wanted, sorted({unit.key for unit in row.opened(pod)}), problem=problem, **where)
+
+
+def _open_as_user(situation: Situation, row: Row) -> List[Check]:
+    """Whether the pod that takes all devices opened them as a user who is not root, where it was to run as one."""
+    pods = [pod for pod in situation.pods("all", row.node, row.resource) if pod.get("user")]
+    if not pods:
+        return []
+    pod = pods[0]
+    where: Json = {**row.subject, "device": f"all, as user {pod['user']}", "evidence": [f"pod/{pod['name']}"]}
+    where["seconds"] = pod.get("seconds", 0.0)
+    if not has_report(pod):
+        return [fail("ASG-OPEN", pod_problem(pod), **where)]
+    busy = busy_units(situation, row)
+    idle = [unit for unit in row.devices.of_resource(row.resource) if unit.key not in busy]
+    wanted: FrozenSet[str] = frozenset().union(*(unit.nodes for unit in idle))
+    opened = opened_nodes(pod) & wanted
+    missing = _missing_control(row, pod)
+    problem = "" if wanted else "nothing was idle"
+    if not wanted <= opened:
+        problem = f"user {pod['user']} could not open {_failures(pod, wanted - opened)}"
+    elif missing:
+        problem = f"user {pod['user']} could not open {', '.join(missing)}, which every program needs"
+    hint = "give the pods the group that owns the device nodes, or set device_ownership in the container runtime"
+    return [judge("ASG-OPEN", sorted(wanted), sorted(opened), problem=problem, hint=hint, **where)]
 
 
 def _none(situation: Situation, node: NodeInput) -> Check:

@@ -134,3 +134,18 @@ def test_every_vendor_has_packages_and_a_driver_everywhere(system: str) -> None:
             plan = user_space_plan(SYSTEMS[system], vendor, source)
             assert plan["packages"]
             assert "{" not in "".join(map(str, (plan["repository"] or {}).values()))
+
+
+@pytest.mark.parametrize(
+    ("system", "vendor", "source"),
+    [
+        ("debian-13", "amd", "distribution"),
+        ("rocky-9", "amd", "vendor"),
+        ("debian-12", "nvidia", "vendor"),
+        ("sles-15", "intel", "vendor"),
+        ("fedora-42", "intel", "distribution"),
+        ("arch", "amd", "none"),
+    ],
+)
+def test_without_a_source_the_first_that_has_packages_counts(system: str, vendor: str, source: str) -> None:
+    assert user_space_plan(SYSTEMS[system], vendor)["source"] == source

@@ -197,3 +197,32 @@ def test_what_the_api_refuses_is_recorded(machines: Machines, right: Right) -> N
     assert {pod["phase"] for pod in held["pods"]} == {"Refused"}
     evidence = verdict.build(Situation(nodes(right), {}, [], held, KNOWN), ABOUT)
     assert evidence["verdict"] == "fail"
+
+
+def test_pods_use_the_runtime_class_of_their_resource_and_one_is_not_root(machines: Machines, right: Right) -> None:
+    settings = Settings(
+        NAMESPACE, "probe:1", "r1", timeout=5, runtime_classes={"nvidia.com/gpu": "nvidia"}, user=65534, groups=(109, 44)
+    )
+    probe = Prober(Cluster.connect(ConnectionOptions(host=machines.api.url, api_key="x")), settings, KNOWN)
+    offered = {entry["name"]: entry for entry in capacity.read(probe.cluster, KNOWN)}
+    held = probe.hold(nodes(right), {})
+    ledgers = machines.ledgers()
+    released = probe.release(held)
+    made = [body for _method, _path, query, body in machines.api.calls("POST", ".*/pods") if "dryRun" not in query]
+    classes = {
+        (
+            next(iter(set(pod["spec"]["containers"][0]["resources"]["limits"]) - {"memory"}), ""),
+            pod["spec"].get("runtimeClassName"),
+        )
+        for pod in made
+    }
+    (acme,) = set(KNOWN["acme"].resources.values())
+    assert {("nvidia.com/gpu", "nvidia"), (acme, None), ("", None)} <= classes
+    assert ("nvidia.com/gpu", None) not in classes
+    users = [pod["spec"].get("securityContext") for pod in made if pod["spec"].get("securityContext")]
+    assert len(users) == 2  # the pods that take all devices of nv-1 and acme-1
+    assert users[0] == {"runAsNonRoot": True, "runAsUser": 65534, "runAsGroup": 65534, "supplementalGroups": [109, 44]}
+    evidence = verdict.build(Situation(nodes(right, ledgers), offered, right.plugins, released, KNOWN), ABOUT)
+    assert evidence["verdict"] == "pass", evidence["reasons"]
+    as_user = [check for check in evidence["checks"] if check["id"] == "ASG-OPEN" and "user 65534" in check["device"]]
+    assert {(check["node"], check["status"]) for check in as_user} == {("nv-1", "pass"), ("acme-1", "pass")}
