@@ -44,6 +44,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "ansible-lint": command("ansible-lint", "--strict", "-q"),
     "changelog": command("antsibull-changelog", "lint"),
     "docs": command("antsibull-docs", "lint-collection-docs", "--plugin-docs", "--skip-rstcheck", "."),
+    "vendor tables": command("python", "tools/vendor_tables.py", "--check"),
     "sanity": sanity.check,
 }
 
