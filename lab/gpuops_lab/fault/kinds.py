@@ -51,6 +51,16 @@ class Target:
         entries = json.loads((self.folder / "hardware" / "device_nodes.json").read_text(encoding="utf-8"))
         return [entry for entry in entries if "link" not in entry]
 
+    def offered(self) -> dict[str, list[str]]:
+        """Extended resource to the device ids that its plugin has offered, from the kubelet's checkpoint."""
+        path = self.folder / "kubelet" / "device-plugins" / "kubelet_internal_checkpoint"
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):  # no plugin yet, or the kubelet is writing
+            return {}
+        registered: dict[str, list[str] | None] = document["Data"]["RegisteredDevices"] or {}
+        return {resource: list(ids or []) for resource, ids in registered.items()}
+
     def inside(self, *words: str, what: str, stdin: str | None = None) -> str:
         """Run a program inside the node."""
         init = start.init_process(self.place, self.node)
@@ -150,6 +160,29 @@ def _write_applied(target: Target, faults: list[Fault]) -> None:
     plugin_faults.write(target.folder / "kubelet" / "device-plugins", own)
 
 
+def _check_effect(target: Target, fault: Fault, broken: set[str]) -> None:
+    """Refuse a fault of a plugin that would change nothing, for a test with it could not fail.
+
+    Devices in I(broken) have a fault already, so the kubelet may not know them at the moment.
+    """
+    if not target.device_nodes():
+        raise LabError(
+            f"node {target.node} has no GPU whose plugin could break", "choose a node of `gpuops-lab status` with GPUs"
+        )
+    offered = target.offered()
+    if not offered:
+        return  # no plugin has registered yet: the fault waits for it
+    chosen = offered if fault.resource == "*" else {name: ids for name, ids in offered.items() if name == fault.resource}
+    if not chosen:
+        raise LabError(f"node {target.node} offers no {fault.resource}", f"it offers: {', '.join(sorted(offered))}")
+    ids = [device for each in chosen.values() for device in each]
+    shared = tuple(f"{fault.device}{separator}" for separator in ("::", "-"))
+    if fault.device and fault.device not in (*ids, *broken) and not any(device.startswith(shared) for device in ids):
+        raise LabError(
+            f"no plugin of node {target.node} offers the device {fault.device}", f"it offers: {', '.join(sorted(ids))}"
+        )
+
+
 def apply(target: Target, fault: Fault) -> None:
     """Break something on a node; the same fault twice is a no-op.
 
@@ -166,6 +199,8 @@ def apply(target: Target, fault: Fault) -> None:
         return
     if fault.kind in NODE_KINDS:
         NODE_KINDS[fault.kind].apply(target, fault)
+    else:
+        _check_effect(target, fault, {entry.device for entry in applied})
     _write_applied(target, [*applied, fault])
 
 
