@@ -66,9 +66,11 @@ class Lab:
 
     @contextmanager
     def running(self) -> Iterator[Lab]:
-        """The lab up, and down again whatever happens."""
+        """The lab up, each node booted once, and down again whatever happens."""
         try:
             self.command("up", self.topology)
+            for log in (self.folder / "logs").glob("*.log"):
+                assert "node ended:" not in log.read_text(encoding="utf-8", errors="replace"), f"{log.stem} booted twice"
             yield self
         finally:
             self.command("down")

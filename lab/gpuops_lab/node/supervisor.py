@@ -19,6 +19,7 @@ from gpuops_lab.node.boot import BootPlan, boot, read_plan
 
 INIT_FILE = "init"
 ENDED_FILE = "ended"
+_BY_SIGNAL = 128  # added to the number of a signal, as shells do: an exit code of 1 must not look like SIGHUP
 _NAMESPACES = os.CLONE_NEWNS | os.CLONE_NEWUTS | os.CLONE_NEWIPC | os.CLONE_NEWPID | os.CLONE_NEWCGROUP
 
 
@@ -27,20 +28,33 @@ def main() -> int:
     folder = sys.argv[1]
     Path(folder, ENDED_FILE).unlink(missing_ok=True)
     while True:
-        number = _boot_once(read_plan(folder))
-        print(f"node ended with signal {number}", flush=True)
-        if number != signal.SIGHUP:
+        code = _boot_once(read_plan(folder))
+        print(f"node ended: {_describe(code)}", flush=True)
+        if code != _BY_SIGNAL + signal.SIGHUP:
             Path(folder, ENDED_FILE).touch()
             return 0
 
 
+def _describe(code: int) -> str:
+    if code > _BY_SIGNAL:
+        return f"signal {code - _BY_SIGNAL}" + (", it boots again" if code == _BY_SIGNAL + signal.SIGHUP else "")
+    return "it exited" if code == 0 else "it could not be booted"
+
+
 def _boot_once(plan: BootPlan) -> int:
-    """Boot and wait; the signal that ended the node, 0 if it exited."""
+    """Boot and wait: 0 if the node exited, 128 and the number of the signal that ended it, 1 if it could not be booted."""
     waiter = os.fork()
     if waiter == 0:
-        os._exit(_wait_for_node(plan))
+        code = 1
+        try:
+            code = _wait_for_node(plan)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
     _, status = os.waitpid(waiter, 0)
-    return os.waitstatus_to_exitcode(status)
+    # A waiter that was killed takes no part in this: only what it says itself may boot the node again.
+    return max(1, os.waitstatus_to_exitcode(status)) if status else 0
 
 
 def _wait_for_node(plan: BootPlan) -> int:
@@ -49,19 +63,29 @@ def _wait_for_node(plan: BootPlan) -> int:
     with open(f"/run/netns/{plan.network_namespace}", "rb") as namespace:
         os.setns(namespace.fileno(), os.CLONE_NEWNET)
     os.unshare(_NAMESPACES)
+    read_end, write_end = os.pipe()
     init = os.fork()
     if init == 0:
-        _become_init(plan)
-    # Only the node itself may live in its group: systemd wants the group for itself.
-    control_groups.enter(plan.supervisor_group)
-    Path(plan.folder, INIT_FILE).write_text(f"{init}\n", encoding="utf-8")
-    _, status = os.waitpid(init, 0)
-    return max(0, -os.waitstatus_to_exitcode(status))
-
-
-def _become_init(plan: BootPlan) -> None:
+        os.close(write_end)
+        _become_init(plan, read_end)
     try:
-        boot(plan)
+        os.close(read_end)
+        # Only the node itself may live in its group: systemd wants the group for itself.
+        control_groups.enter(plan.supervisor_group)
+        Path(plan.folder, INIT_FILE).write_text(f"{init}\n", encoding="utf-8")
+        os.write(write_end, b"1")
+    finally:
+        os.close(write_end)
+    _, status = os.waitpid(init, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return _BY_SIGNAL - code if code < 0 else min(code, 1)
+
+
+def _become_init(plan: BootPlan, start: int) -> None:
+    """Boot once the waiter is ready: both share one mount namespace, in which the boot replaces the host's files."""
+    try:
+        if os.read(start, 1):
+            boot(plan)
     except BaseException:
         traceback.print_exc()
     finally:
