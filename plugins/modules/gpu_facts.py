@@ -12,9 +12,15 @@ version_added: 1.0.0
 description:
   - Reads the PCI functions of the node in sysfs, the files of the bound drivers and, where installed, the vendor's tool.
   - GPUs are functions of the classes VGA (0300), 3D (0302), other display (0380) and processing accelerator (1200)
-    whose vendor is known. Audio and USB functions of a card and the display of a baseboard controller do not count.
-  - It never fails on what it finds. A GPU without a driver, held by nouveau or vfio-pci, or without its device node
+    whose vendor is known. Audio, USB and serial functions of a card are no GPUs, nor are the displays of baseboard
+    controllers and virtual machines, which are listed in RV(ansible_facts.gpu.displays).
+  - RV(ansible_facts.gpu.gpus), RV(ansible_facts.gpu.count) and RV(ansible_facts.gpu.resources) are of the GPUs that
+    Kubernetes is to offer. Those that it is not are in RV(ansible_facts.gpu.excluded_gpus), each with the reason.
+    They are GPUs and virtual functions bound to vfio-pci, GPUs whose virtual functions are used in their place, and
+    integrated GPUs. An idle virtual function is not listed.
+  - It never fails on what it finds. A GPU without a driver, held by nouveau, or without its device node
     gets that as its RV(ansible_facts.gpu.gpus[].state), and the problem is listed with a hint.
+  - Runs without privileges too, with fewer facts. What could not be read is in RV(ansible_facts.gpu.left_out).
   - Needs nothing but Python 3.9 on the node. Changes nothing.
 options:
   root:
@@ -29,9 +35,15 @@ options:
     elements: str
   tool_timeout:
     description:
-      - Seconds that a vendor's tool may take. V(0) runs no tool.
+      - Seconds that a vendor's tool may take. V(0) runs no tool. All tools run side by side.
     type: int
-    default: 15
+    default: 10
+  include_integrated:
+    description:
+      - Whether Kubernetes is to offer integrated GPUs too, those that are part of the processor.
+      - The device plugins of AMD and Intel offer them like any other GPU if their drivers hold them.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.facts
@@ -57,6 +69,10 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     var: ansible_facts.gpu.problems
 
+- name: Count the processor's own GPU too
+  gpuops.k8s.gpu_facts:
+    include_integrated: true
+
 - name: Look for NVIDIA alone, without running nvidia-smi
   gpuops.k8s.gpu_facts:
     vendors: [nvidia]
@@ -75,7 +91,7 @@ ansible_facts:
       type: dict
       contains:
         gpus:
-          description: One entry for each physical GPU, in the order of PCI addresses.
+          description: One entry for each GPU that Kubernetes is to offer, in the order of PCI addresses.
           returned: always
           type: list
           elements: dict
@@ -86,7 +102,11 @@ ansible_facts:
             device_id: {description: PCI device id., returned: always, type: str, sample: "2330"}
             model: {description: Name of the model., returned: always, type: str, sample: H100 SXM5 80GB}
             memory_bytes: {description: Memory in bytes., returned: always, type: int, sample: 85899345920}
-            memory_source: {description: "Where it is known from: driver, nominal or unknown.", returned: always, type: str}
+            memory_source:
+              description: Where it is known from. It is driver, nominal (of the model), shared (with the node) or unknown.
+              returned: always
+              type: str
+              sample: driver
             architecture: {description: Architecture of the model., returned: always, type: str, sample: hopper}
             driver: {description: Bound kernel driver., returned: always, type: str, sample: nvidia}
             driver_version: {description: Its version., returned: always, type: str, sample: 580.95.05}
@@ -106,8 +126,50 @@ ansible_facts:
               sample: ready
             ready: {description: Whether the state is ready., returned: always, type: bool}
             resource: {description: The resource that it adds to., returned: always, type: str, sample: nvidia.com/gpu}
-        vendors: {description: Vendors with at least one GPU., returned: always, type: list, elements: str}
-        count: {description: Number of physical GPUs., returned: always, type: int}
+            capability:
+              description: What programs are built for. A compute capability, a gfx target or a generation of Xe.
+              returned: always
+              type: str
+              sample: "9.0"
+            integrated: {description: Whether it is part of the processor., returned: always, type: bool}
+            virtual_function:
+              description: Whether it is a virtual function of another function of the node.
+              returned: always
+              type: bool
+            physical_function: {description: PCI address of that other function., returned: always, type: str}
+            virtual_functions: {description: Virtual functions that it is divided into., returned: always, type: int}
+            excluded:
+              description: Why it is not to be offered. It is vfio, virtual_function, divided or integrated.
+              returned: always
+              type: str
+            kernel_module_flavor:
+              description: Flavor of its kernel module, open or proprietary; empty where there is but one.
+              returned: always
+              type: str
+              sample: open
+            mig_mode: {description: Enabled or disabled; empty if unknown., returned: always, type: str, sample: disabled}
+            mig_devices:
+              description: Its hardware instances, each with uuid and profile.
+              returned: always
+              type: list
+              elements: dict
+              sample: [{"uuid": "MIG-c7a8cf65-0b8a-5a15-a6a8-6b1b8f0f7a2b", "profile": "1g.10gb"}]
+            compute_partition_mode: {description: Mode of its compute units., returned: always, type: str, sample: CPX}
+            memory_partition_mode: {description: Mode of its memory., returned: always, type: str, sample: NPS4}
+            ecc: {description: Enabled or disabled; empty if unknown., returned: always, type: str, sample: enabled}
+            peers:
+              description: GPUs that it reaches over NVLink or XGMI, each with pci_address, link and count of links.
+              returned: always
+              type: list
+              elements: dict
+              sample: [{"pci_address": "0000:3b:00.0", "link": "nvlink", "count": 18}]
+        excluded_gpus:
+          description: GPUs that Kubernetes is not to offer, with the same keys and the reason in excluded.
+          returned: always
+          type: list
+          elements: dict
+        vendors: {description: Vendors with at least one GPU to offer., returned: always, type: list, elements: str}
+        count: {description: Number of GPUs to offer., returned: always, type: int}
         resources:
           description: Extended resource to the quantity that the node should offer.
           returned: always
@@ -120,11 +182,39 @@ ansible_facts:
           type: list
           elements: dict
         sources: {description: What each part was read from., returned: always, type: dict}
+        drivers:
+          description:
+            - Vendor to its driver, with module, version, userspace_version, flavor, and mismatch, which says whether kernel
+              module and user space are of different versions and must not be.
+          returned: always
+          type: dict
+          sample:
+            nvidia:
+              module: nvidia
+              version: 580.95.05
+              userspace_version: 580.95.05
+              mismatch: false
+              flavor: open
+        displays:
+          description:
+            - Display controllers that are no GPUs, with pci_address, vendor_id, device_id, model, driver, and kind,
+              which is bmc, virtual or other.
+          returned: always
+          type: list
+          elements: dict
+        secure_boot: {description: Whether Secure Boot is on; null if that cannot be read., returned: always, type: bool}
+        reboot_pending: {description: Whether the node waits for a reboot., returned: always, type: bool}
+        left_out:
+          description: What could not be read, with subject (a path or a tool) and reason.
+          returned: always
+          type: list
+          elements: dict
+          sample: [{"subject": "/dev/kmsg", "reason": "Operation not permitted"}]
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gpuops.k8s.plugins.module_utils._node.collect import collect
+from ansible_collections.gpuops.k8s.plugins.module_utils._node.collect import TOOL_TIMEOUT, collect
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
 
 
@@ -133,7 +223,8 @@ def main() -> None:
         argument_spec={
             "root": {"type": "path", "default": "/"},
             "vendors": {"type": "list", "elements": "str"},
-            "tool_timeout": {"type": "int", "default": 15},
+            "tool_timeout": {"type": "int", "default": TOOL_TIMEOUT},
+            "include_integrated": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -142,7 +233,12 @@ def main() -> None:
     if unknown:
         module.fail_json(msg=f"Looking for GPUs of {', '.join(unknown)}: unknown vendor. Known vendors: {', '.join(VENDORS)}.")
     chosen = [vendor for name, vendor in VENDORS.items() if wanted is None or name in wanted]
-    facts = collect(module.params["root"], chosen, tool_timeout=module.params["tool_timeout"])
+    facts = collect(
+        module.params["root"],
+        chosen,
+        tool_timeout=module.params["tool_timeout"],
+        include_integrated=module.params["include_integrated"],
+    )
     module.exit_json(changed=False, ansible_facts={"gpu": facts})
 
 

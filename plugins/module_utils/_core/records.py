@@ -12,8 +12,23 @@ from __future__ import annotations
 from typing import Dict, List, Optional, TypedDict
 
 
+class Peer(TypedDict):
+    """Another GPU of the node that a GPU reaches without the PCI bus."""
+
+    pci_address: str
+    link: str  # nvlink, xgmi
+    count: int  # links of that kind between the two
+
+
+class MigDevice(TypedDict):
+    """One hardware instance of a GPU. Both values are "" where only the kernel's files tell that it is there."""
+
+    uuid: str  # MIG-…
+    profile: str  # 1g.10gb
+
+
 class GpuRecord(TypedDict):
-    """One physical GPU of a node, as C(gpu_facts) found it."""
+    """One GPU of a node, or a virtual function that stands for one, as C(gpu_facts) found it."""
 
     vendor: str  # registry name: nvidia, amd, intel
     pci_address: str  # domain:bus:device.function, lower-case hex, 0000:0c:00.0
@@ -37,6 +52,19 @@ class GpuRecord(TypedDict):
     state: str  # ready | no_driver | vfio | nouveau | wrong_driver | no_device_node
     ready: bool  # state == "ready"
     resource: str  # extended resource that it should add to; "" where it should not
+    capability: str  # what programs are built for: 9.0, gfx942, xe-hpc; "" if unknown
+    integrated: bool  # part of the processor
+    virtual_function: bool  # a virtual function of another function of this node
+    physical_function: str  # PCI address of that one, "" if this is none
+    virtual_functions: int  # how many it is divided into now
+    excluded: str  # why Kubernetes is not to offer it: vfio | virtual_function | divided | integrated; "" if it is
+    kernel_module_flavor: str  # open | proprietary; "" where there is but one
+    mig_mode: str  # enabled | disabled; "" if unknown or not to be had
+    mig_devices: List[MigDevice]
+    compute_partition_mode: str  # SPX, CPX, …; "" where it cannot be partitioned
+    memory_partition_mode: str  # NPS1, NPS4, …
+    ecc: str  # enabled | disabled; "" if unknown
+    peers: List[Peer]
 
 
 class Problem(TypedDict):
@@ -53,16 +81,50 @@ def problem(code: str, subject: str, message: str, hint: str) -> Problem:
     return {"code": code, "subject": subject, "message": message, "hint": hint}
 
 
+class DriverFacts(TypedDict):
+    """The driver of one vendor."""
+
+    module: str  # kernel module that holds the first GPU, "" if none is loaded
+    version: str  # "" for a module of the kernel itself
+    userspace_version: str  # of the libraries on the node, "" if none were found
+    mismatch: bool  # whether the two are of different versions and must not be
+    flavor: str  # open | proprietary; "" where there is but one
+
+
+class Display(TypedDict):
+    """A display controller that is no GPU."""
+
+    pci_address: str
+    vendor_id: str
+    device_id: str
+    model: str
+    driver: str
+    kind: str  # bmc | virtual | other
+
+
+class LeftOut(TypedDict):
+    """Something that could not be read, and why."""
+
+    subject: str  # path or tool
+    reason: str
+
+
 class NodeFacts(TypedDict):
     """C(ansible_facts['gpu']): what one node holds."""
 
-    gpus: List[GpuRecord]
-    vendors: List[str]  # sorted names of vendors with at least one GPU
-    count: int  # physical GPUs, len(gpus)
+    gpus: List[GpuRecord]  # those that Kubernetes is to offer
+    excluded_gpus: List[GpuRecord]  # those that it is not, with the reason
+    vendors: List[str]  # sorted names of vendors with at least one GPU that it is to offer
+    count: int  # len(gpus)
     resources: Dict[str, int]  # extended resource to the quantity to expect
     runtime: Dict[str, bool]  # vendor to "kernel side ready for containers"
     problems: List[Problem]
     sources: Dict[str, str]  # what each part was read from
+    drivers: Dict[str, DriverFacts]  # vendor to its driver
+    displays: List[Display]
+    secure_boot: Optional[bool]  # None if unknown
+    reboot_pending: bool
+    left_out: List[LeftOut]
 
 
 class DeviceAllocation(TypedDict):

@@ -5,145 +5,172 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterable, List, Optional, Sequence
+from dataclasses import dataclass, field
+from typing import Dict, Iterable, List, Mapping, Optional
 
-from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import GpuRecord, NodeFacts, Problem, problem
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import (
+    Display,
+    DriverFacts,
+    GpuRecord,
+    NodeFacts,
+    Problem,
+    problem,
+)
+from ansible_collections.gpuops.k8s.plugins.module_utils._node import (
+    drivers,
+    judgement,
+    kernel_log,
+    offer,
+    pci,
+    tools,
+    topology,
+    vendor_tool,
+)
 from ansible_collections.gpuops.k8s.plugins.module_utils._node import gpus as gpu_reader
-from ansible_collections.gpuops.k8s.plugins.module_utils._node import pci, tools
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.files import Root
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Vendor
+from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.displays import DISPLAYS
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.registry import VENDORS
 
-RunTool = Callable[[Sequence[str], float], tools.ToolAnswer]
+TOOL_TIMEOUT = 10
 
-_DRIVER_PROBLEMS = {
-    "no_driver": ("driver_missing", "no driver is bound", "Install and load a driver that serves it: {drivers}."),
-    "nouveau": ("nouveau_bound", "it is bound to nouveau", "Blacklist nouveau, rebuild the initramfs, load {drivers}."),
-    "vfio": ("vfio_bound", "it is bound to vfio-pci, kept for virtual machines", "Unbind it from vfio-pci, bind {drivers}."),
-    "wrong_driver": ("wrong_driver", "it is bound to {driver}, which serves no containers", "Bind it to {drivers}."),
-}
+
+@dataclass
+class _Found:
+    """What the files of a node say of one vendor's GPUs."""
+
+    vendor: Vendor
+    offered: List[GpuRecord]
+    excluded: List[GpuRecord]
+    driver: DriverFacts
+    problems: List[Problem] = field(default_factory=list)
+
+    @property
+    def served(self) -> List[GpuRecord]:
+        """The GPUs that a tool of the vendor sees."""
+        found = (gpu for gpu in self.offered + self.excluded if gpu["driver"] in self.vendor.resources)
+        whole = [gpu for gpu in found if not gpu["virtual_function"] or gpu["device_nodes"]]
+        return sorted(whole, key=_address)
 
 
 def collect(
     root_path: str = "/",
     vendors: Optional[Iterable[Vendor]] = None,
-    tool_timeout: float = 15,
-    run_tool: Optional[RunTool] = None,
+    tool_timeout: float = TOOL_TIMEOUT,
+    run_tool: Optional[tools.RunTool] = None,
+    include_integrated: bool = False,
 ) -> NodeFacts:
     """Read a node. Nothing here fails: what is wrong becomes a GPU's state and a problem.
 
     C(tool_timeout) is in seconds, 0 runs no tool. Tools run on the live system only, unless C(run_tool) is given.
     """
     root = Root(root_path)
+    bus = pci.read(root)
+    chosen = list(VENDORS.values() if vendors is None else vendors)
+    everything = [_read(root, vendor, bus, include_integrated) for vendor in chosen]
+    everything = [found for found in everything if found.offered or found.excluded]
     facts: NodeFacts = {
-        "gpus": [], "vendors": [], "count": 0, "resources": {}, "runtime": {}, "problems": [], "sources": {},
+        "gpus": [], "excluded_gpus": [], "vendors": [], "count": 0, "resources": {}, "runtime": {}, "problems": [],
+        "sources": {"pci": root.join(pci.FOLDER)}, "drivers": {}, "displays": _displays(root, bus),
+        "secure_boot": drivers.secure_boot(root), "reboot_pending": False, "left_out": [],
     }  # fmt: skip
-    facts["sources"]["pci"] = root.join(pci.FOLDER)
     if not root.exists(pci.FOLDER):
         what = "there are no PCI functions to read"
         facts["problems"].append(problem("pci_unreadable", pci.FOLDER, what, "Is /sys mounted?"))
-    functions = pci.gpu_functions(root)
     runner = run_tool or (tools.run if root.is_live and tool_timeout > 0 else None)
-    for vendor in VENDORS.values() if vendors is None else vendors:
-        own = [function for function in functions if function.vendor_id == vendor.pci_vendor_id]
-        if own:
-            _add_vendor(facts, root, vendor, own, runner, tool_timeout)
-    facts["gpus"].sort(key=lambda gpu: gpu["pci_address"])
-    facts["vendors"] = sorted({gpu["vendor"] for gpu in facts["gpus"]})
-    facts["count"] = len(facts["gpus"])
-    facts["resources"] = _resources(facts["gpus"])
+    questions = [question for found in everything for question in vendor_tool.questions(found.vendor, found.served)]
+    answers = tools.run_all(questions, tool_timeout, runner) if runner else {}
+    log = kernel_log.read(root) if everything else ""
+    for found in everything:
+        _add(facts, root, found, answers)
+        facts["problems"].extend(kernel_log.problems(log, found.vendor, found.offered))
+    _add_system(facts, root)
     return facts
 
 
-def _add_vendor(
-    facts: NodeFacts, root: Root, vendor: Vendor, functions: List[pci.PciFunction], runner: Optional[RunTool], timeout: float
-) -> None:
-    found = [gpu_reader.record(root, vendor, function, index) for index, function in enumerate(functions)]
-    problems = gpu_reader.add_partitions(root, vendor, found)
+def _read(root: Root, vendor: Vendor, bus: pci.Bus, include_integrated: bool) -> _Found:
+    own = [
+        function
+        for function in bus.controllers
+        if function.vendor_id == vendor.pci_vendor_id and function.class_code in vendor.pci_classes
+    ]
+    nodes = topology.read(root, vendor.reading.topology) if own else []
+    records = [gpu_reader.record(root, vendor, function, index, nodes) for index, function in enumerate(own)]
+    peers = topology.peers(root, nodes, vendor.reading.topology_links)
+    for gpu in records:
+        gpu["peers"] = peers.get(gpu["pci_address"], [])
+    problems = gpu_reader.add_partitions(root, vendor, records, nodes) if records else []
+    offered, excluded = offer.sort_out(vendor, records, include_integrated)
+    driver = drivers.facts(root, vendor, records) if records else drivers.NONE
+    return _Found(vendor, offered, excluded, driver, problems)
+
+
+def _add(facts: NodeFacts, root: Root, found: _Found, answers: Mapping[tools.Command, tools.ToolAnswer]) -> None:
+    """Judge one vendor's GPUs and put them into the facts."""
+    vendor, served = found.vendor, found.served
     missing = [node for node in vendor.required_nodes if not root.is_device(node)]
-    for gpu in found:
-        problems.extend(_judge(root, vendor, gpu, missing))
-    served = [gpu for gpu in found if gpu["driver"] in vendor.resources]
+    problems = list(found.problems)
+    for gpu in found.offered:
+        problems.extend(judgement.judge(root, vendor, gpu, missing))
+    for gpu in found.excluded:
+        problems.extend(judgement.look_at_excluded(vendor, gpu))
     facts["sources"][vendor.name] = "sysfs"
-    if served:
-        problems.extend(_ask_tool(facts, vendor, served, runner, timeout))
-        if missing:
-            what = f"{vendor.title}: the device nodes {', '.join(missing)} are missing, so no program can use the GPUs"
-            problems.append(problem("control_node_missing", missing[0], what, _nodes_hint(vendor, served[0])))
-        if vendor.device_id_fact == "uuid":
-            problems.extend(_uuid_problems(served))
-    facts["gpus"].extend(found)
+    told = vendor_tool.Answers(vendor, served, answers)
+    if served and vendor.tool:
+        told.take(found.driver)
+        facts["left_out"].extend(told.left_out)
+        if vendor.tool in answers:
+            facts["sources"][f"{vendor.name}_tool"] = f"{vendor.tool[0]}: {answers[vendor.tool].state}"
+        if told.merged:
+            facts["sources"][vendor.name] = f"sysfs, {vendor.tool[0]}"
+    problems.extend(told.problems)
+    problems.extend(judgement.look_at_all(vendor, found.offered, missing))
+    problems.extend(drivers.system_problems(vendor, found.offered, found.driver, facts["secure_boot"]))
+    facts["gpus"].extend(found.offered)
+    facts["excluded_gpus"].extend(found.excluded)
     facts["problems"].extend(problems)
-    facts["runtime"][vendor.name] = all(gpu["ready"] for gpu in found)
+    facts["drivers"][vendor.name] = found.driver
+    if found.offered:
+        facts["runtime"][vendor.name] = all(gpu["ready"] for gpu in found.offered)
 
 
-def _judge(root: Root, vendor: Vendor, gpu: GpuRecord, missing_shared: List[str]) -> List[Problem]:
-    """Complete state, ready and resource of a GPU; returns what is wrong with it."""
-    address, drivers = gpu["pci_address"], " or ".join(sorted(vendor.resources))
-    problems: List[Problem] = []
-    if gpu["state"] in _DRIVER_PROBLEMS:
-        code, what, hint = _DRIVER_PROBLEMS[gpu["state"]]
-        what = what.format(driver=gpu["driver"])
-        problems.append(problem(code, address, f"{vendor.title} GPU {address}: {what}", hint.format(drivers=drivers)))
-    else:
-        own = gpu["device_nodes"] + [node for nodes in gpu["partition_nodes"].values() for node in nodes]
-        absent = [node for node in own if not root.is_device(node)]
-        gpu["device_numbers"] = {node: root.device_number(node) for node in own if root.device_number(node)}
-        if not gpu["device_nodes"] or absent:
-            what = f"its device nodes {', '.join(absent)} are missing" if absent else "the driver made no device node for it"
-            message = f"{vendor.title} GPU {address}: {what}"
-            problems.append(problem("device_node_missing", address, message, _nodes_hint(vendor, gpu)))
-        if problems or missing_shared:
-            gpu["state"] = "no_device_node"
-    if gpu["model"].startswith("unknown "):
-        message = f"{vendor.title} GPU {address}: device id {gpu['vendor_id']}:{gpu['device_id']} is in no catalogue"
-        problems.append(problem("model_unknown", address, message, "Update pci.ids on the node, or the vendor's record."))
-    gpu["ready"] = gpu["state"] == "ready"
-    gpu["resource"] = vendor.resources[gpu["driver"]] if gpu["ready"] else ""
-    return problems
+def _add_system(facts: NodeFacts, root: Root) -> None:
+    """What belongs to the node as a whole."""
+    facts["gpus"].sort(key=_address)
+    facts["excluded_gpus"].sort(key=_address)
+    facts["vendors"] = sorted({gpu["vendor"] for gpu in facts["gpus"]})
+    facts["count"] = len(facts["gpus"])
+    facts["resources"] = _resources(facts["gpus"])
+    reason = drivers.reboot_reason(root)
+    facts["reboot_pending"] = bool(reason)
+    if reason and facts["gpus"]:
+        hint = "Drain the node and reboot it before its driver is changed."
+        facts["problems"].append(problem("reboot_pending", root.path, f"The node waits for a reboot: {reason}", hint))
+    facts["left_out"].extend({"subject": path, "reason": reason} for path, reason in sorted(root.unreadable.items()))
 
 
-def _ask_tool(
-    facts: NodeFacts, vendor: Vendor, served: List[GpuRecord], runner: Optional[RunTool], timeout: float
-) -> List[Problem]:
-    if not vendor.tool or runner is None:
-        return []
-    answer = runner(vendor.tool, timeout)
-    name = vendor.tool[0]
-    facts["sources"][f"{vendor.name}_tool"] = f"{name}: {answer.state}"
-    if answer.state == "slow":
-        hint = "The driver or a GPU may hang: look at dmesg; raise tool_timeout if the node is only slow."
-        return [problem("tool_slow", name, f"{name}: {answer.detail}", hint)]
-    if answer.state == "failed":
-        hint = f"Run {' '.join(vendor.tool)} on the node; driver and library versions must match."
-        return [problem("tool_broken", name, f"{name}: {answer.detail}", hint)]
-    if answer.state == "ok" and vendor.reading.tool_columns:
-        named = gpu_reader.merge_tool_rows(vendor, answer.output, served)
-        facts["sources"][vendor.name] = f"sysfs, {name}"
-        if named < len(served):
-            message = f"{name} names {named} of the {len(served)} GPUs that the driver holds"
-            return [problem("tool_counts_fewer", name, message, "A GPU may have fallen off the bus: look at dmesg.")]
-    return []
-
-
-def _uuid_problems(served: List[GpuRecord]) -> List[Problem]:
-    """Ids by which the device plugin names GPUs must be there, and each only once."""
-    problems: List[Problem] = []
-    seen: Dict[str, str] = {}
-    for gpu in served:
-        address, uuid = gpu["pci_address"], gpu["uuid"]
-        if not uuid and gpu["ready"]:
-            hint = "Enable the persistence daemon, so that the driver initialises the GPU."
-            problems.append(problem("uuid_missing", address, f"GPU {address}: the driver tells no UUID", hint))
-        elif uuid and uuid in seen:
-            message = f"GPUs {seen[uuid]} and {address} have the same UUID {uuid}"
-            problems.append(problem("uuid_twice", address, message, "Check the driver's reading of the hardware."))
-        seen.setdefault(uuid, address)
-    return problems
-
-
-def _nodes_hint(vendor: Vendor, gpu: GpuRecord) -> str:
-    return vendor.reading.missing_nodes_hint.format(driver=gpu["driver"]) or "Look at dmesg, and that udev runs."
+def _displays(root: Root, bus: pci.Bus) -> List[Display]:
+    """Display controllers that are no GPUs of any vendor that is known."""
+    makers = {vendor.pci_vendor_id for vendor in VENDORS.values()}
+    found: List[Display] = []
+    for function in bus.controllers:
+        if function.class_code not in pci.DISPLAY_CLASSES or function.vendor_id in makers:
+            continue
+        kind, maker = DISPLAYS.get(function.vendor_id, ("other", ""))
+        model = (
+            f"{maker} {function.device_id}" if maker else pci.name_from_pci_ids(root, function.vendor_id, function.device_id)
+        )
+        found.append(
+            {
+                "pci_address": function.address,
+                "vendor_id": function.vendor_id,
+                "device_id": function.device_id,
+                "model": model or f"unknown {function.vendor_id}:{function.device_id}",
+                "driver": function.driver,
+                "kind": kind,
+            }
+        )
+    return found
 
 
 def _resources(gpus: List[GpuRecord]) -> Dict[str, int]:
@@ -153,3 +180,7 @@ def _resources(gpus: List[GpuRecord]) -> Dict[str, int]:
         if gpu["resource"]:
             totals[gpu["resource"]] = totals.get(gpu["resource"], 0) + 1 + len(gpu["partitions"])
     return dict(sorted(totals.items()))
+
+
+def _address(gpu: GpuRecord) -> str:
+    return gpu["pci_address"]

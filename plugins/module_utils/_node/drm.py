@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Mapping, Tuple
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.files import Root
 
@@ -19,13 +19,11 @@ def nodes(root: Root, folder: str) -> Tuple[str, str]:
     return card, render
 
 
-def partitions(root: Root, pattern: str, topology: str) -> Dict[str, Dict[str, List[str]]]:
-    """GPU's PCI address (without function) to partition id to the partition's device nodes.
+def partitions(root: Root, pattern: str, owners: Mapping[int, str]) -> Dict[str, Dict[str, List[str]]]:
+    """GPU's PCI address to partition id to the partition's device nodes.
 
-    Which GPU a partition belongs to is in the KFD topology: the node with the partition's render
-    minor carries the location of the GPU. Partitions that it does not name are under "".
+    C(owners) gives the GPU of a render minor. Partitions that it does not name are under "".
     """
-    owners = _render_owners(root, topology)
     found: Dict[str, Dict[str, List[str]]] = {}
     for folder in root.match(pattern) if pattern else []:
         card, render = nodes(root, folder)
@@ -41,30 +39,3 @@ def partitions(root: Root, pattern: str, topology: str) -> Dict[str, Dict[str, L
 def _by_number(item: Tuple[str, List[str]]) -> Tuple[int, str]:
     digits = re.search(r"(\d+)$", item[0])
     return (int(digits.group(1)) if digits else 0, item[0])
-
-
-def _render_owners(root: Root, topology: str) -> Dict[int, str]:
-    owners: Dict[int, str] = {}
-    for name in root.names(topology) if topology else []:
-        values = _properties(root.read(f"{topology}/{name}/properties"))
-        minor, location = values.get("drm_render_minor"), values.get("location_id")
-        if minor and location is not None:
-            owners[minor] = f"{values.get('domain') or 0:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
-    return owners
-
-
-def _properties(text: str) -> Dict[str, int]:
-    values: Dict[str, int] = {}
-    for line in text.splitlines():
-        parts = line.split()
-        number = _integer(parts[1]) if len(parts) == 2 else None
-        if number is not None:
-            values[parts[0]] = number
-    return values
-
-
-def _integer(text: str) -> Optional[int]:
-    try:
-        return int(text)
-    except ValueError:
-        return None

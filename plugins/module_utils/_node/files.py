@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import stat
-from typing import List
+from typing import Dict, List, Optional
+
+READ_LIMIT = 4 * 1024**2  # pci.ids has 1.5 MiB, nothing else that is read comes near
+# What is not there, or went away while it was read, is no trouble; everything else is worth telling.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
 
 
 class Root:
@@ -16,6 +21,7 @@ class Root:
 
     def __init__(self, path: str = "/") -> None:
         self.path = path.rstrip("/") or "/"
+        self.unreadable: Dict[str, str] = {}  # path to the reason, for what is there and cannot be read
 
     @property
     def is_live(self) -> bool:
@@ -28,17 +34,50 @@ class Root:
 
     def read(self, path: str) -> str:
         """The text of a file without white space around it, "" if it cannot be read."""
+        return self.read_bytes(path).decode("utf-8", "replace").strip()
+
+    def read_bytes(self, path: str) -> bytes:
+        """The first bytes of a file, at most READ_LIMIT, empty if it cannot be read."""
+        # Thousands of small files are read: the system's own calls take a third of the time that open() does.
+        chunks: List[bytes] = []
+        size = 0
         try:
-            with open(self.join(path), encoding="utf-8", errors="replace") as stream:
-                return stream.read().strip()
-        except OSError:
-            return ""
+            handle = os.open(self.join(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            self._note(path, error)
+            return b""
+        try:
+            while size < READ_LIMIT:
+                chunk = os.read(handle, READ_LIMIT - size if size else 4096)
+                if not chunk:
+                    break
+                chunks.append(chunk)
+                size += len(chunk)
+        except OSError as error:
+            self._note(path, error)
+            return b""
+        finally:
+            os.close(handle)
+        return b"".join(chunks)
+
+    def number(self, path: str) -> Optional[int]:
+        """The number in a file, decimal or hexadecimal with C(0x), None if there is none."""
+        text = self.read(path)
+        try:
+            return int(text, 16 if text[:2].lower() == "0x" else 10)
+        except ValueError:
+            return None
+
+    def _note(self, path: str, error: OSError) -> None:
+        if error.errno not in _ABSENT:
+            self.unreadable[path] = error.strerror or str(error)
 
     def names(self, path: str) -> List[str]:
         """Sorted names in a folder, empty if there is none."""
         try:
             return sorted(os.listdir(self.join(path)))
-        except OSError:
+        except OSError as error:
+            self._note(path, error)
             return []
 
     def link_name(self, path: str) -> str:

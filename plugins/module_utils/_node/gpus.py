@@ -1,39 +1,45 @@
 # Copyright: Contributors to the gpuops.k8s project
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One GPU's record: what the bound driver, its files and the vendor's tool say of it."""
+"""One GPU's record: what the bound driver and its files say of it."""
 
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, Optional, Tuple
+from fnmatch import fnmatchcase
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import GpuRecord, Problem
-from ansible_collections.gpuops.k8s.plugins.module_utils._node import drm
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import GpuRecord, MigDevice, Problem, problem
+from ansible_collections.gpuops.k8s.plugins.module_utils._node import drm, topology
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.files import Root
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.pci import PciFunction, name_from_pci_ids
-from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Vendor
+from ansible_collections.gpuops.k8s.plugins.module_utils._node.topology import TopologyNode
+from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Model, Vendor
 
-MIB = 1024**2
+_NO_MODEL = Model("", 0, "")
 
 
-def record(root: Root, vendor: Vendor, function: PciFunction, index: int) -> GpuRecord:
-    """The record of a GPU from its files alone, with state and resource by the bound driver."""
+def record(root: Root, vendor: Vendor, function: PciFunction, index: int, nodes: Sequence[TopologyNode]) -> GpuRecord:
+    """The record of a GPU from its files alone, with its state by the bound driver; judge and offer come later."""
     serves = function.driver in vendor.resources
     information = _information(root, vendor, function) if serves else {}
     card, render = drm.nodes(root, function.folder) if function.driver else ("", "")
-    memory, source = _memory(root, vendor, function, card)
+    own = [node for node in nodes if node.address == function.address]
+    known = vendor.models.get(function.device_id, _NO_MODEL)
+    memory, source = _memory(root, vendor, function, card, own)
+    instances = _instances(root, vendor, information) if serves else []
+    modes = {key: root.read(f"{function.folder}/{name}") for key, name in vendor.reading.mode_files.items() if serves}
     return {
         "vendor": vendor.name,
         "pci_address": function.address,
         "vendor_id": function.vendor_id,
         "device_id": function.device_id,
-        "model": _model(root, vendor, function, information),
+        "model": _model(root, known, vendor, function, information),
         "memory_bytes": memory,
         "memory_source": source,
-        "architecture": vendor.models[function.device_id].architecture if function.device_id in vendor.models else "",
+        "architecture": known.architecture,
         "driver": function.driver,
-        "driver_version": _version(root, vendor, function.driver) if serves else "",
+        "driver_version": version(root, vendor, function.driver) if serves else "",
         "numa_node": function.numa_node,
         "index": index,
         "uuid": _uuid(root, vendor, function, information) if serves else "",
@@ -46,7 +52,24 @@ def record(root: Root, vendor: Vendor, function: PciFunction, index: int) -> Gpu
         "state": _state(vendor, function.driver),
         "ready": False,
         "resource": "",
+        "capability": (own[0].target if own else "") or known.capability or known.architecture,
+        "integrated": known.integrated or _is_integrated(vendor, function),
+        "virtual_function": bool(function.physical_function),
+        "physical_function": function.physical_function,
+        "virtual_functions": root.number(f"{function.folder}/sriov_numvfs") or 0,
+        "excluded": "",
+        "kernel_module_flavor": flavor(root, vendor) if serves else "",
+        "mig_mode": "enabled" if instances else "",
+        "mig_devices": instances,
+        "compute_partition_mode": modes.get("compute_partition_mode", ""),
+        "memory_partition_mode": modes.get("memory_partition_mode", ""),
+        "ecc": "enabled" if serves and _has(root, function, vendor.reading.ecc_file) else "",
+        "peers": [],
     }
+
+
+def _has(root: Root, function: PciFunction, name: str) -> bool:
+    return bool(name) and root.exists(f"{function.folder}/{name}")
 
 
 def _state(vendor: Vendor, driver: str) -> str:
@@ -54,7 +77,18 @@ def _state(vendor: Vendor, driver: str) -> str:
         return "ready"
     if not driver:
         return "no_driver"
-    return {"vfio-pci": "vfio", "nouveau": "nouveau"}.get(driver, "wrong_driver")
+    # Variants of vfio-pci for one vendor's virtual functions have it in their name: nvidia-vfio-pci, xe-vfio-pci.
+    if driver.replace("_", "-").endswith("vfio-pci"):
+        return "vfio"
+    return "nouveau" if driver == "nouveau" else "wrong_driver"
+
+
+def _is_integrated(vendor: Vendor, function: PciFunction) -> bool:
+    """Whether place or neighbours give away that it is part of the processor, for models that are in no catalogue."""
+    if function.device_id in vendor.models:
+        return False
+    placed = any(fnmatchcase(function.address, pattern) for pattern in vendor.reading.integrated_addresses)
+    return placed or bool(set(function.siblings) & set(vendor.reading.integrated_siblings))
 
 
 def _information(root: Root, vendor: Vendor, function: PciFunction) -> Dict[str, str]:
@@ -77,29 +111,48 @@ def _own_nodes(vendor: Vendor, information: Mapping[str, str], card: str, render
     if vendor.reading.drm_nodes:
         return [f"/dev/dri/{name}" for name in (card, render) if name]
     minor = information.get(vendor.reading.minor_key, "")
-    return [vendor.reading.device_node.format(minor=minor)] if minor.isdigit() and vendor.reading.device_node else []
+    return [vendor.reading.device_node.format(minor=minor)] if minor.isdecimal() and vendor.reading.device_node else []
 
 
-def _model(root: Root, vendor: Vendor, function: PciFunction, information: Mapping[str, str]) -> str:
-    known = vendor.models.get(function.device_id)
-    if known:
+def _instances(root: Root, vendor: Vendor, information: Mapping[str, str]) -> List[MigDevice]:
+    """One nameless entry for each compute instance: the kernel's files tell how many there are and not what they are."""
+    minor = information.get(vendor.reading.minor_key, "")
+    folder = vendor.reading.instances.format(minor=minor)
+    found: List[MigDevice] = []
+    for instance in root.names(folder) if folder and minor.isdecimal() else []:
+        parts = [name for name in root.names(f"{folder}/{instance}") if name.startswith("ci")]
+        found.extend({"uuid": "", "profile": ""} for _part in parts)
+    return found
+
+
+def _model(root: Root, known: Model, vendor: Vendor, function: PciFunction, information: Mapping[str, str]) -> str:
+    if known.name:
         return known.name
     told = information.get(vendor.reading.model_key, "")
     named = told or name_from_pci_ids(root, function.vendor_id, function.device_id)
     return named or f"unknown {function.vendor_id}:{function.device_id}"
 
 
-def _memory(root: Root, vendor: Vendor, function: PciFunction, card: str) -> Tuple[Optional[int], str]:
-    for pattern in vendor.reading.memory_files if function.driver in vendor.resources else ():
-        found = root.match(f"{function.folder}/{pattern.format(card=card)}")
-        sizes = [int(text) for text in map(root.read, found) if text.isdigit()]
-        if sum(sizes) > 0:
-            return sum(sizes), "driver"
+def _memory(
+    root: Root, vendor: Vendor, function: PciFunction, card: str, nodes: List[TopologyNode]
+) -> Tuple[Optional[int], str]:
+    if function.driver in vendor.resources:
+        for pattern in vendor.reading.memory_files:
+            found = root.match(f"{function.folder}/{pattern.format(card=card)}")
+            total = sum(number for number in map(root.number, found) if number and number > 0)
+            if total:
+                return total, "driver"
+        total = topology.memory(root, nodes)
+        if total > 0:
+            return total, "driver"
     known = vendor.models.get(function.device_id)
-    return (known.memory_bytes, "nominal") if known else (None, "unknown")
+    if known is None:
+        return None, "unknown"
+    return (known.memory_bytes, "nominal") if known.memory_bytes else (None, "shared")
 
 
-def _version(root: Root, vendor: Vendor, driver: str) -> str:
+def version(root: Root, vendor: Vendor, driver: str) -> str:
+    """Version of a kernel driver, "" where it is part of the kernel and has none."""
     for path in vendor.reading.version_files:
         match = re.search(r"\d+\.\d+(?:\.\d+)*", root.read(path.format(driver=driver)))
         if match:
@@ -107,48 +160,23 @@ def _version(root: Root, vendor: Vendor, driver: str) -> str:
     return ""
 
 
-def add_partitions(root: Root, vendor: Vendor, gpus: List[GpuRecord]) -> List[Problem]:
+def flavor(root: Root, vendor: Vendor) -> str:
+    """Flavor of the loaded kernel module, "" where there is but one."""
+    text = root.read(vendor.reading.flavor_file) if vendor.reading.flavor_file else ""
+    return next((name for name, pattern in vendor.reading.flavors.items() if re.search(pattern, text)), "")
+
+
+def add_partitions(root: Root, vendor: Vendor, gpus: List[GpuRecord], nodes: Sequence[TopologyNode]) -> List[Problem]:
     """Give each GPU its partitions; those that belong to no GPU become problems."""
-    found = drm.partitions(root, vendor.reading.partition_folders, vendor.reading.topology)
+    owners = {node.render_minor: node.address for node in nodes}
+    found = drm.partitions(root, vendor.reading.partition_folders, owners)
     for gpu in gpus:
-        own = found.pop(gpu["pci_address"].rsplit(".", 1)[0], {}) if gpu["state"] == "ready" else {}
+        own = found.pop(gpu["pci_address"], {}) if gpu["state"] == "ready" else {}
         gpu["partitions"] = list(own)
         gpu["partition_nodes"] = own
+    hint = f"Compare {vendor.reading.topology} with the PCI addresses; load the driver anew."
     return [
-        {
-            "code": "partition_without_gpu",
-            "subject": name,
-            "message": f"Partition {name} belongs to no GPU that the topology names.",
-            "hint": f"Compare {vendor.reading.topology} with the PCI addresses; load the driver anew.",
-        }
+        problem("partition_without_gpu", name, f"Partition {name} belongs to no GPU that the topology names.", hint)
         for partitions in found.values()
         for name in partitions
     ]
-
-
-def merge_tool_rows(vendor: Vendor, output: str, gpus: List[GpuRecord]) -> int:
-    """Take what the tool printed into the records; returns the number of GPUs that it named.
-
-    The tool's lines are comma separated in the order of C(tool_columns); memory is in MiB.
-    """
-    by_address = {_short(gpu["pci_address"]): gpu for gpu in gpus}
-    named = 0
-    for line in output.splitlines():
-        values = [value.strip() for value in line.split(",")]
-        row = {key: value for key, value in zip(vendor.reading.tool_columns, values) if key}
-        gpu = by_address.get(_short(row.get("pci_address", "")))
-        if gpu is None:
-            continue
-        named += 1
-        gpu["uuid"] = gpu["uuid"] or row.get("uuid", "")
-        gpu["driver_version"] = gpu["driver_version"] or row.get("driver_version", "")
-        if gpu["model"].startswith("unknown ") and row.get("model"):
-            gpu["model"] = row["model"]
-        if row.get("memory_mib", "").isdigit():
-            gpu["memory_bytes"], gpu["memory_source"] = int(row["memory_mib"]) * MIB, "driver"
-    return named
-
-
-def _short(address: str) -> str:
-    """Address without leading zeros of the domain: tools print eight digits, the kernel four."""
-    return address.strip().lower().lstrip("0")

@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import List
+from dataclasses import dataclass, field
+from typing import Dict, List, Tuple
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._node.files import Root
 
 FOLDER = "/sys/bus/pci/devices"
 _ADDRESS = re.compile(r"^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 # VGA, 3D and other display controllers, and processing accelerators (what AMD's partition-only parts say).
-# A card's audio and USB functions have other classes and are not GPUs.
-GPU_CLASSES = ("0300", "0302", "0380", "1200")
+# A card's audio, USB and serial functions have other classes and are not GPUs.
+DISPLAY_CLASSES = ("0300", "0302", "0380")
+CONTROLLER_CLASSES = (*DISPLAY_CLASSES, "1200")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class PciFunction:
     class_code: str  # base class and subclass, four digits
     driver: str  # "" if none is bound
     numa_node: int  # -1 if the platform has none
-    virtual: bool  # a virtual function of another one
+    physical_function: str = ""  # address of the function that this one is a virtual function of
+    siblings: Tuple[str, ...] = ()  # classes of the other functions of the same device
 
     @property
     def folder(self) -> str:
@@ -36,30 +38,35 @@ class PciFunction:
         return f"{FOLDER}/{self.address}"
 
 
-def functions(root: Root) -> List[PciFunction]:
-    """All PCI functions in the order of their addresses; entries that cannot be read are left out."""
-    found = (_function(root, name) for name in root.names(FOLDER) if _ADDRESS.match(name))
-    return [function for function in found if function.vendor_id and function.class_code]
+@dataclass
+class Bus:
+    """What was found: the functions that may be GPUs in the order of their addresses, and how many there are of all kinds."""
+
+    controllers: List[PciFunction] = field(default_factory=list)
+    functions: int = 0
 
 
-def gpu_functions(root: Root) -> List[PciFunction]:
-    """The functions that are GPUs by class, of any vendor.
+def read(root: Root) -> Bus:
+    """All functions that are display controllers or accelerators by class; entries that cannot be read are left out."""
+    names = [name for name in root.names(FOLDER) if _ADDRESS.match(name)]
+    # Most functions are bridges and the like: the class alone tells that there is nothing more to read.
+    classes = {name: _hex(root.read(f"{FOLDER}/{name}/class"), 6)[:4] for name in names}
+    found = (_function(root, name, classes) for name in names if classes[name] in CONTROLLER_CLASSES)
+    return Bus([function for function in found if function.vendor_id], len(names))
 
-    A virtual function without a driver is not counted: it is the idle share of a GPU that is counted already.
-    """
-    return [item for item in functions(root) if item.class_code in GPU_CLASSES and (item.driver or not item.virtual)]
 
-
-def _function(root: Root, address: str) -> PciFunction:
+def _function(root: Root, address: str, classes: Dict[str, str]) -> PciFunction:
     folder = f"{FOLDER}/{address}"
+    neighbours = (f"{address[:-1]}{number}" for number in range(8))
     return PciFunction(
         address=address,
         vendor_id=_hex(root.read(f"{folder}/vendor"), 4),
         device_id=_hex(root.read(f"{folder}/device"), 4),
-        class_code=_hex(root.read(f"{folder}/class"), 6)[:4],
+        class_code=classes[address],
         driver=root.link_name(f"{folder}/driver"),
         numa_node=_number(root.read(f"{folder}/numa_node")),
-        virtual=root.exists(f"{folder}/physfn"),
+        physical_function=root.link_name(f"{folder}/physfn"),
+        siblings=tuple(classes[name] for name in neighbours if name != address and name in classes),
     )
 
 

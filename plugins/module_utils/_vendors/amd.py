@@ -9,6 +9,7 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     GIB,
     DevicePlugin,
     HostPath,
+    KernelMessage,
     Model,
     PluginOption,
     Reading,
@@ -35,10 +36,26 @@ _MODELS = {
     "74a5": Model("Instinct MI325X", 256 * GIB, "gfx942"),
     "74a8": Model("Instinct MI308X HF", 192 * GIB, "gfx942"),
     "74a9": Model("Instinct MI300X HF", 192 * GIB, "gfx942"),
+    # Virtual functions, in the guests that they are passed to: a driver there names neither model nor memory.
+    "7410": Model("Instinct MI210 VF", 64 * GIB, "gfx90a"),
+    "74b5": Model("Instinct MI300X VF", 192 * GIB, "gfx942"),
+    "74b6": Model("Instinct MI308X VF", 192 * GIB, "gfx942"),
+    "74b9": Model("Instinct MI325X VF", 256 * GIB, "gfx942"),
+    "74bc": Model("Instinct MI308X HF VF", 192 * GIB, "gfx942"),
+    "74bd": Model("Instinct MI300X HF VF", 192 * GIB, "gfx942"),
+    "75b0": Model("Instinct MI350X VF", 288 * GIB, "gfx950"),
+    "75b3": Model("Instinct MI355X VF", 288 * GIB, "gfx950"),
     "75a0": Model("Instinct MI350X", 288 * GIB, "gfx950"),
     "75a3": Model("Instinct MI355X", 288 * GIB, "gfx950"),
     "7448": Model("Radeon PRO W7900", 48 * GIB, "gfx1100"),
     "7551": Model("Radeon AI PRO R9700", 32 * GIB, "gfx1201"),
+    # Parts of processors; their memory is a share of the node's. MI300A is one too, but bought to compute, so it counts.
+    "1638": Model("Cezanne", 0, "gfx90c", integrated=True),
+    "164e": Model("Raphael", 0, "gfx1036", integrated=True),
+    "1681": Model("Rembrandt", 0, "gfx1035", integrated=True),
+    "15bf": Model("Phoenix", 0, "gfx1103", integrated=True),
+    "150e": Model("Strix", 0, "gfx1150", integrated=True),
+    "1586": Model("Strix Halo", 0, "gfx1151", integrated=True),
 }
 
 _ROCM = "7.0.2"
@@ -135,6 +152,23 @@ VENDOR = Vendor(
         partition_folders="/sys/devices/platform/amdgpu_xcp[_.]*",
         topology="/sys/class/kfd/kfd/topology/nodes",
         missing_nodes_hint="Look at dmesg for amdgpu, and that udev runs.",
+        topology_links={11: "xgmi"},
+        mode_files={
+            "compute_partition_mode": "current_compute_partition",
+            "memory_partition_mode": "current_memory_partition",
+        },
+        ecc_file="ras/umc_err_count",
+        userspace_files=("/opt/rocm/.info/version",),
+        kernel_messages=(
+            KernelMessage(
+                r"amdgpu (?P<address>[0-9a-f:.]+): amdgpu: "
+                r"(?P<detail>GPU reset|ring \S+ timeout|[^\n]*uncorrectable hardware error)",
+                "driver",
+                "Drain the node and reboot it; look at the memory errors that rocm-smi --showrasinfo counts.",
+            ),
+        ),
+        # The security processor of an APU is a function beside its GPU.
+        integrated_siblings=("1080",),
     ),
     plugin=DevicePlugin(
         name="amdgpu-device-plugin",

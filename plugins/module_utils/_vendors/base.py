@@ -16,11 +16,13 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space imp
 
 @dataclass(frozen=True)
 class Model:
-    """One PCI device id: its name, its nominal memory in bytes and its architecture."""
+    """One PCI device id: its name, its nominal memory in bytes (0 if it has none of its own) and its architecture."""
 
     name: str
     memory_bytes: int
     architecture: str
+    capability: str = ""  # what programs are built for, "9.0"; "" where the architecture says it
+    integrated: bool = False  # part of the processor, so that Kubernetes does not offer it unless asked to
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,27 @@ class DevicePlugin:
 
 
 @dataclass(frozen=True)
+class KernelMessage:
+    """Trouble that the kernel's log tells of a GPU.
+
+    C(pattern) has the group C(address), a PCI address with or without its function, and may have C(detail).
+    """
+
+    pattern: str
+    title: str
+    hint: str
+    ignored: Tuple[str, ...] = ()  # details that are a program's fault and not the GPU's
+
+
+@dataclass(frozen=True)
+class ToolTable:
+    """A further question to the vendor's tool, and what its comma separated columns mean: GPU record keys."""
+
+    command: Tuple[str, ...] = ()
+    columns: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Reading:
     """Where a node tells more about a GPU than its PCI function does.
 
@@ -85,6 +108,22 @@ class Reading:
     topology: str = ""  # folder of KFD nodes, which tell the GPU that a partition belongs to
     tool_columns: Tuple[str, ...] = ()  # what the tool prints, comma separated: GPU record keys, memory_mib, or "" to skip
     missing_nodes_hint: str = ""  # what makes the device nodes appear
+    tool_details: ToolTable = ToolTable()
+    tool_instances: Tuple[str, ...] = ()  # lists hardware instances below the line of their GPU; asked where there are some
+    tool_peers: Tuple[str, ...] = ()  # prints the matrix of links between GPUs; asked where there are two or more
+    tool_mismatch: str = ""  # what the tool says when driver and library do not fit; group "version" of the library
+    mode_files: Mapping[str, str] = field(default_factory=dict)  # GPU record key to file in the PCI folder
+    ecc_file: str = ""  # in the PCI folder; its presence says that memory errors are counted
+    instances: str = ""  # folder of the hardware instances of a GPU, by minor
+    topology_links: Mapping[int, str] = field(default_factory=dict)  # type of a topology's link to the name of the fabric
+    flavor_file: str = ""
+    flavors: Mapping[str, str] = field(default_factory=dict)  # flavor of the kernel module to pattern in its file, first wins
+    library_links: Tuple[str, ...] = ()  # patterns of links whose target's name ends in the version of the user space
+    userspace_files: Tuple[str, ...] = ()  # files that hold the version of the user space
+    userspace_must_match: bool = False  # whether only the user space of the kernel driver's own version works
+    kernel_messages: Tuple[KernelMessage, ...] = ()
+    integrated_addresses: Tuple[str, ...] = ()  # patterns of PCI addresses that only integrated GPUs have
+    integrated_siblings: Tuple[str, ...] = ()  # classes of functions that only integrated GPUs have beside them
 
 
 @dataclass(frozen=True)
@@ -110,6 +149,8 @@ class Vendor:
     reading: Reading = Reading()
     user_space: UserSpace = field(default_factory=UserSpace)
     incompatibilities: Tuple[Incompatibility, ...] = ()
+    pci_classes: Tuple[str, ...] = ("0300", "0302", "0380", "1200")  # of its GPUs
+    offers_divided: bool = True  # whether the device plugin offers a GPU whose virtual functions are enabled and idle
 
 
 GIB = 1024**3

@@ -9,6 +9,7 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     GIB,
     DevicePlugin,
     HostPath,
+    KernelMessage,
     Model,
     PluginOption,
     Reading,
@@ -42,6 +43,13 @@ _MODELS = {
     "e20c": Model("Arc B570", 10 * GIB, "xe2-hpg"),
     "e211": Model("Arc Pro B60", 24 * GIB, "xe2-hpg"),
     "e212": Model("Arc Pro B50", 16 * GIB, "xe2-hpg"),
+    # Parts of processors; their memory is a share of the node's.
+    "4626": Model("Alder Lake-P", 0, "xe-lp", integrated=True),
+    "4680": Model("UHD Graphics 770", 0, "xe-lp", integrated=True),
+    "a7a0": Model("Raptor Lake-P", 0, "xe-lp", integrated=True),
+    "a780": Model("UHD Graphics 770", 0, "xe-lp", integrated=True),
+    "7d67": Model("Arrow Lake-S", 0, "xe-lpg", integrated=True),
+    "64a0": Model("Lunar Lake", 0, "xe2-lpg", integrated=True),
 }
 
 _GRAPHICS_SITE = "https://repositories.intel.com/gpu"
@@ -131,6 +139,16 @@ VENDOR = Vendor(
         memory_files=("drm/{card}/lmem_total_bytes", "tile*/physical_vram_size_bytes"),
         version_files=("/sys/module/{driver}/version",),
         missing_nodes_hint="Look at dmesg for {driver}, and that udev runs.",
+        library_links=("/usr/lib/*-linux-gnu/libze_intel_gpu.so.1", "/usr/lib64/libze_intel_gpu.so.1"),
+        kernel_messages=(
+            KernelMessage(
+                r"(?:i915|xe) (?P<address>[0-9a-f:.]+): \[drm\] (?:\*ERROR\* )?"
+                r"(?P<detail>GPU HANG|[^\n]*wedged|[^\n]*Engine reset)",
+                "driver",
+                "Drain the node and reboot it; update kernel and firmware.",
+            ),
+        ),
+        integrated_addresses=("0000:00:02.*",),
     ),
     plugin=DevicePlugin(
         name="intel-gpu-plugin",
@@ -157,4 +175,8 @@ VENDOR = Vendor(
     ),
     user_space=_USER_SPACE,
     incompatibilities=_INCOMPATIBILITIES,
+    # Its neural processors and FPGAs are of class 1200, its GPUs never.
+    pci_classes=("0300", "0302", "0380"),
+    # The plugin leaves out a GPU as soon as it has virtual functions and offers those.
+    offers_divided=False,
 )

@@ -9,9 +9,11 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     GIB,
     DevicePlugin,
     HostPath,
+    KernelMessage,
     Model,
     PluginOption,
     Reading,
+    ToolTable,
     Vendor,
 )
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space import (
@@ -25,35 +27,37 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space imp
 )
 
 _MODELS = {
-    "1db4": Model("V100 PCIe 16GB", 16 * GIB, "volta"),
-    "1db5": Model("V100 SXM2 32GB", 32 * GIB, "volta"),
-    "1eb8": Model("T4", 16 * GIB, "turing"),
-    "20b0": Model("A100 SXM4 40GB", 40 * GIB, "ampere"),
-    "20b2": Model("A100 SXM4 80GB", 80 * GIB, "ampere"),
-    "20b5": Model("A100 PCIe 80GB", 80 * GIB, "ampere"),
-    "20f1": Model("A100 PCIe 40GB", 40 * GIB, "ampere"),
-    "20b7": Model("A30", 24 * GIB, "ampere"),
-    "2235": Model("A40", 48 * GIB, "ampere"),
-    "2236": Model("A10", 24 * GIB, "ampere"),
-    "2237": Model("A10G", 24 * GIB, "ampere"),
-    "25b6": Model("A16", 16 * GIB, "ampere"),
-    "26b5": Model("L40", 48 * GIB, "ada-lovelace"),
-    "26b9": Model("L40S", 48 * GIB, "ada-lovelace"),
-    "26ba": Model("L20", 48 * GIB, "ada-lovelace"),
-    "27b8": Model("L4", 24 * GIB, "ada-lovelace"),
-    "2330": Model("H100 SXM5 80GB", 80 * GIB, "hopper"),
-    "2331": Model("H100 PCIe 80GB", 80 * GIB, "hopper"),
-    "2321": Model("H100 NVL 94GB", 94 * GIB, "hopper"),
-    "2329": Model("H20 96GB", 96 * GIB, "hopper"),
-    "2335": Model("H200 SXM 141GB", 141 * GIB, "hopper"),
-    "233b": Model("H200 NVL 141GB", 141 * GIB, "hopper"),
-    "2342": Model("GH200 96GB", 96 * GIB, "hopper"),
-    "2348": Model("GH200 144GB", 144 * GIB, "hopper"),
-    "2901": Model("B200 180GB", 180 * GIB, "blackwell"),
-    "2941": Model("GB200 186GB", 186 * GIB, "blackwell"),
-    "2bb1": Model("RTX PRO 6000 Blackwell", 96 * GIB, "blackwell"),
-    "2bb4": Model("RTX PRO 6000 Blackwell Max-Q", 96 * GIB, "blackwell"),
-    "2bb5": Model("RTX PRO 6000 Blackwell Server", 96 * GIB, "blackwell"),
+    "1db4": Model("V100 PCIe 16GB", 16 * GIB, "volta", "7.0"),
+    "1db5": Model("V100 SXM2 32GB", 32 * GIB, "volta", "7.0"),
+    "1eb8": Model("T4", 16 * GIB, "turing", "7.5"),
+    "20b0": Model("A100 SXM4 40GB", 40 * GIB, "ampere", "8.0"),
+    "20b2": Model("A100 SXM4 80GB", 80 * GIB, "ampere", "8.0"),
+    "20b5": Model("A100 PCIe 80GB", 80 * GIB, "ampere", "8.0"),
+    "20f1": Model("A100 PCIe 40GB", 40 * GIB, "ampere", "8.0"),
+    "20b7": Model("A30", 24 * GIB, "ampere", "8.0"),
+    "2235": Model("A40", 48 * GIB, "ampere", "8.6"),
+    "2236": Model("A10", 24 * GIB, "ampere", "8.6"),
+    "2237": Model("A10G", 24 * GIB, "ampere", "8.6"),
+    "25b6": Model("A16", 16 * GIB, "ampere", "8.6"),
+    "26b5": Model("L40", 48 * GIB, "ada-lovelace", "8.9"),
+    "26b9": Model("L40S", 48 * GIB, "ada-lovelace", "8.9"),
+    "26ba": Model("L20", 48 * GIB, "ada-lovelace", "8.9"),
+    "27b8": Model("L4", 24 * GIB, "ada-lovelace", "8.9"),
+    "2330": Model("H100 SXM5 80GB", 80 * GIB, "hopper", "9.0"),
+    "2331": Model("H100 PCIe 80GB", 80 * GIB, "hopper", "9.0"),
+    "2321": Model("H100 NVL 94GB", 94 * GIB, "hopper", "9.0"),
+    "2329": Model("H20 96GB", 96 * GIB, "hopper", "9.0"),
+    "2335": Model("H200 SXM 141GB", 141 * GIB, "hopper", "9.0"),
+    "233b": Model("H200 NVL 141GB", 141 * GIB, "hopper", "9.0"),
+    "2342": Model("GH200 96GB", 96 * GIB, "hopper", "9.0"),
+    "2348": Model("GH200 144GB", 144 * GIB, "hopper", "9.0"),
+    "2901": Model("B200 180GB", 180 * GIB, "blackwell", "10.0"),
+    "2941": Model("GB200 186GB", 186 * GIB, "blackwell", "10.0"),
+    "3182": Model("B300", 270 * GIB, "blackwell", "10.3"),
+    "31c2": Model("GB300", 278 * GIB, "blackwell", "10.3"),
+    "2bb1": Model("RTX PRO 6000 Blackwell", 96 * GIB, "blackwell", "12.0"),
+    "2bb4": Model("RTX PRO 6000 Blackwell Max-Q", 96 * GIB, "blackwell", "12.0"),
+    "2bb5": Model("RTX PRO 6000 Blackwell Server", 96 * GIB, "blackwell", "12.0"),
 }
 
 _TOOLKIT = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1")
@@ -127,6 +131,51 @@ _INCOMPATIBILITIES = (
     ),
 )
 
+_LIBRARY_FOLDERS = (
+    "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/run/nvidia/driver/usr/lib/*-linux-gnu", "/run/nvidia/driver/usr/lib64",
+)  # fmt: skip
+
+_READING = Reading(
+    information="/proc/driver/nvidia/gpus/{pci}/information",
+    uuid_key="GPU UUID",
+    minor_key="Device Minor",
+    model_key="Model",
+    device_node="/dev/nvidia{minor}",
+    version_files=("/sys/module/{driver}/version", "/proc/driver/nvidia/version"),
+    tool_columns=("", "uuid", "pci_address", "model", "memory_mib", "driver_version"),
+    missing_nodes_hint="Run nvidia-modprobe -u -c=0, or enable nvidia-persistenced.",
+    # Older tools do not know these fields and refuse the whole question, so it is one of its own.
+    tool_details=ToolTable(
+        (
+            "nvidia-smi",
+            "--query-gpu=pci.bus_id,compute_cap,mig.mode.current,ecc.mode.current",
+            "--format=csv,noheader,nounits",
+        ),
+        ("pci_address", "capability", "mig_mode", "ecc"),
+    ),
+    tool_instances=("nvidia-smi", "-L"),
+    tool_peers=("nvidia-smi", "topo", "-m"),
+    tool_mismatch=r"library version mismatch(?:\s+NVML library version: (?P<version>[\d.]+))?",
+    instances="/proc/driver/nvidia/capabilities/gpu{minor}/mig",
+    flavor_file="/proc/driver/nvidia/version",
+    flavors={"open": "Open Kernel Module", "proprietary": "Kernel Module"},
+    library_links=tuple(f"{folder}/libnvidia-ml.so.1" for folder in _LIBRARY_FOLDERS),
+    userspace_must_match=True,
+    kernel_messages=(
+        KernelMessage(
+            r"NVRM: Xid \(PCI:(?P<address>[0-9a-fA-F:.]+)\): (?P<detail>\d+)",
+            "Xid",
+            "Look the number up among NVIDIA's Xid errors; drain the node and reset the GPU or reboot.",
+            ignored=("13", "31", "43", "45", "68", "109"),
+        ),
+        KernelMessage(
+            r"NVRM: GPU (?P<address>[0-9a-fA-F:.]+): (?P<detail>RmInitAdapter failed|GPU has fallen off the bus)",
+            "driver",
+            "Power the node off and on; look at the slot and the power supply.",
+        ),
+    ),
+)
+
 VENDOR = Vendor(
     name="nvidia",
     title="NVIDIA",
@@ -143,16 +192,7 @@ VENDOR = Vendor(
     tool=("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name,memory.total,driver_version", "--format=csv,noheader,nounits"),
     visible_env="NVIDIA_VISIBLE_DEVICES",
     stale_resource_prefix="nvidia.com/",
-    reading=Reading(
-        information="/proc/driver/nvidia/gpus/{pci}/information",
-        uuid_key="GPU UUID",
-        minor_key="Device Minor",
-        model_key="Model",
-        device_node="/dev/nvidia{minor}",
-        version_files=("/sys/module/{driver}/version", "/proc/driver/nvidia/version"),
-        tool_columns=("", "uuid", "pci_address", "model", "memory_mib", "driver_version"),
-        missing_nodes_hint="Run nvidia-modprobe -u -c=0, or enable nvidia-persistenced.",
-    ),
+    reading=_READING,
     plugin=DevicePlugin(
         name="nvidia-device-plugin",
         image="nvcr.io/nvidia/k8s-device-plugin",
