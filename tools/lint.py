@@ -20,6 +20,8 @@ ENVIRONMENT = {
     **os.environ,
     "ANSIBLE_COLLECTIONS_PATH": str(CHECKOUT / "build" / "collections"),
     "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"),
+    # Not the user's own folder, where an installed collection of this name would be checked in place of this one.
+    "ANSIBLE_HOME": str(CHECKOUT / "build" / "lint"),
     "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
 }
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import Problem, problem
 
@@ -55,15 +55,14 @@ def _compare(part: str, version: Tuple[int, ...]) -> bool:
     return version < bound or (operator == "<=" and version == bound)
 
 
-def problems(rules: Sequence[Mapping[str, object]], facts: Mapping[str, str], subject: str) -> List[Problem]:
+def problems(rules: Sequence[Mapping[str, Any]], facts: Mapping[str, str], subject: str) -> List[Problem]:
     """The rules that hold for the facts, as problems of C(subject).
 
     Each rule has code, when (fact to condition), message, hint, source; the message may name facts in braces.
     """
     found: Dict[str, Problem] = {}
     for rule in rules:
-        when = rule["when"]
-        assert isinstance(when, Mapping)
+        when: Mapping[str, str] = rule["when"]
         if when and all(holds(condition, facts.get(name, "")) for name, condition in when.items()):
             message = f"{subject}: {str(rule['message']).format(**facts)} ({rule['source']})"
             found[str(rule["code"])] = problem(str(rule["code"]), subject, message, str(rule["hint"]))
