@@ -20,6 +20,8 @@ def write(machine: Machine, writer: TreeWriter) -> None:
             continue
         folder = pci.device_folder(machine, gpu.address)
         writer.files(folder, _attributes(gpu))
+        if "Instinct" in gpu.product:
+            writer.file(f"{folder}/ras/umc_err_count", "ue: 0\nce: 0")
         if gpu.compute_partition:
             writer.files(
                 folder,

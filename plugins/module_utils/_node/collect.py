@@ -101,7 +101,7 @@ def _read(root: Root, vendor: Vendor, bus: pci.Bus, include_integrated: bool) ->
         gpu["peers"] = peers.get(gpu["pci_address"], [])
     problems = gpu_reader.add_partitions(root, vendor, records, nodes) if records else []
     offered, excluded = offer.sort_out(vendor, records, include_integrated)
-    driver = drivers.facts(root, vendor, records) if records else drivers.NONE
+    driver = drivers.facts(root, vendor, offered + excluded) if records else drivers.NONE
     return _Found(vendor, offered, excluded, driver, problems)
 
 
@@ -141,11 +141,11 @@ def _add_system(facts: NodeFacts, root: Root) -> None:
     facts["vendors"] = sorted({gpu["vendor"] for gpu in facts["gpus"]})
     facts["count"] = len(facts["gpus"])
     facts["resources"] = _resources(facts["gpus"])
-    reason = drivers.reboot_reason(root)
-    facts["reboot_pending"] = bool(reason)
-    if reason and facts["gpus"]:
+    path, reason = drivers.reboot_reason(root)
+    facts["reboot_pending"] = bool(path)
+    if path and facts["gpus"]:
         hint = "Drain the node and reboot it before its driver is changed."
-        facts["problems"].append(problem("reboot_pending", root.path, f"The node waits for a reboot: {reason}", hint))
+        facts["problems"].append(problem("reboot_pending", path, f"The node waits for a reboot: {reason}", hint))
     facts["left_out"].extend({"subject": path, "reason": reason} for path, reason in sorted(root.unreadable.items()))
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.records import DriverFacts, GpuRecord, Problem, problem
 from ansible_collections.gpuops.k8s.plugins.module_utils._node import gpus as gpu_reader
@@ -76,18 +76,18 @@ def secure_boot(root: Root) -> Optional[bool]:
     return value[4] == 1 if len(value) == 5 else None
 
 
-def reboot_reason(root: Root) -> str:
-    """Why the node waits for a reboot, "" if it does not."""
+def reboot_reason(root: Root) -> Tuple[str, str]:
+    """The path that tells that the node waits for a reboot, and why it does; both "" if it does not."""
     for path in _REBOOT_FILES:
         if root.exists(path):
             packages = sorted(set(root.read(f"{path}.pkgs").split()))[:8]
-            return f"{path} is there" + (f" (packages {', '.join(packages)})" if packages else "")
+            return path, f"{path} is there" + (f" (packages {', '.join(packages)})" if packages else "")
     running = root.read("/proc/sys/kernel/osrelease")
     installed = root.names("/lib/modules")
     # In a container there may be no modules at all, which says nothing.
     if running and installed and running not in installed:
-        return f"kernel {running} runs, and its modules are gone: {', '.join(installed[-3:])} is installed"
-    return ""
+        return "/lib/modules", f"kernel {running} runs, and its modules are gone: {', '.join(installed[-3:])} is installed"
+    return "", ""
 
 
 def system_problems(vendor: Vendor, gpus: List[GpuRecord], driver: DriverFacts, secured: Optional[bool]) -> List[Problem]:

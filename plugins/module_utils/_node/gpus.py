@@ -146,7 +146,8 @@ def _memory(
         if total > 0:
             return total, "driver"
     known = vendor.models.get(function.device_id)
-    if known is None:
+    # A virtual function has a share of its GPU's memory, and only its driver knows how much.
+    if known is None or function.physical_function:
         return None, "unknown"
     return (known.memory_bytes, "nominal") if known.memory_bytes else (None, "shared")
 

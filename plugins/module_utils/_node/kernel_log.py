@@ -54,7 +54,7 @@ def problems(log: str, vendor: Vendor, gpus: Sequence[GpuRecord]) -> List[Proble
     for kind in vendor.reading.kernel_messages:
         for address, details in sorted(_by_address(log, kind, gpus).items()):
             counted = ", ".join(f"{detail} ({count} times)" if count > 1 else detail for detail, count in details.items())
-            message = f"{vendor.title} GPU {address}: the kernel's log has {kind.title} {counted}"
+            message = f"{vendor.title} GPU {address}: the kernel's log tells of {kind.title}{counted}"
             found.append(problem("kernel_errors", address, message, kind.hint))
     return found
 

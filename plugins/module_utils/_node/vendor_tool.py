@@ -20,7 +20,7 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import Ve
 
 MIB = 1024**2
 _BROKEN = re.compile(r"ERR!|Unknown Error|requires reset|is lost", re.IGNORECASE)
-_ABSENT = ToolAnswer("absent", detail="not asked")
+_ABSENT = ToolAnswer("absent", detail="not run")
 
 
 def questions(vendor: Vendor, served: Sequence[GpuRecord]) -> List[Command]:
@@ -66,9 +66,9 @@ class Answers:
     def _judge(self, answer: ToolAnswer, driver: DriverFacts) -> None:
         """What the tool's failure tells."""
         name, command = self.vendor.tool[0], " ".join(self.vendor.tool)
-        if answer.state == "absent" and self.vendor.reading.tool_columns:
-            self.left_out.append({"subject": name, "reason": f"{answer.detail}: memory is the model's nominal size"})
-        elif answer.state == "slow":
+        if answer.state != "ok" and self.vendor.reading.tool_columns:
+            self.left_out.append({"subject": name, "reason": f"memory is the model's nominal size ({answer.detail})"})
+        if answer.state == "slow":
             hint = "The driver or a GPU may hang: look at dmesg; raise tool_timeout if the node is only slow."
             self.problems.append(problem("tool_slow", name, f"{name}: {answer.detail}", hint))
         elif answer.state == "failed":
@@ -91,7 +91,7 @@ class Answers:
                 continue
             named.add(gpu["pci_address"])
             broken = sorted(value for value in row.values() if _BROKEN.search(value))
-            if broken:
+            if broken and gpu["pci_address"] not in {entry["subject"] for entry in self.problems}:
                 message = f"{self.vendor.title} GPU {gpu['pci_address']}: {self.vendor.tool[0]} shows {broken[0]}"
                 hint = "Look at dmesg; drain the node and reset the GPU or reboot."
                 self.problems.append(problem("gpu_error", gpu["pci_address"], message, hint))
@@ -100,7 +100,7 @@ class Answers:
 
     def _details(self) -> None:
         table = self.vendor.reading.tool_details
-        if table.command and self._is_useful(table.command, "capability, MIG mode and ECC are not its own"):
+        if table.command and self._is_useful(table.command, "capability is the model's, MIG mode and ECC are not known"):
             self._rows(self.answers[table.command].output, table.columns)
 
     def _instances(self) -> None:
@@ -146,7 +146,7 @@ class Answers:
     def _is_useful(self, command: Command, loss: str) -> bool:
         answer = self.answers.get(command, _ABSENT)
         if answer.state != "ok":
-            self.left_out.append({"subject": " ".join(command[:2]), "reason": f"{answer.detail}: {loss}"})
+            self.left_out.append({"subject": " ".join(command[:2]), "reason": f"{loss} ({answer.detail})"})
         return answer.state == "ok"
 
 

@@ -163,7 +163,7 @@ VENDOR = Vendor(
             KernelMessage(
                 r"amdgpu (?P<address>[0-9a-f:.]+): amdgpu: "
                 r"(?P<detail>GPU reset|ring \S+ timeout|[^\n]*uncorrectable hardware error)",
-                "driver",
+                "",
                 "Drain the node and reboot it; look at the memory errors that rocm-smi --showrasinfo counts.",
             ),
         ),

@@ -73,7 +73,7 @@ class KernelMessage:
     """
 
     pattern: str
-    title: str
+    title: str  # what stands before the detail, with its space
     hint: str
     ignored: Tuple[str, ...] = ()  # details that are a program's fault and not the GPU's
 

@@ -144,7 +144,7 @@ VENDOR = Vendor(
             KernelMessage(
                 r"(?:i915|xe) (?P<address>[0-9a-f:.]+): \[drm\] (?:\*ERROR\* )?"
                 r"(?P<detail>GPU HANG|[^\n]*wedged|[^\n]*Engine reset)",
-                "driver",
+                "",
                 "Drain the node and reboot it; update kernel and firmware.",
             ),
         ),

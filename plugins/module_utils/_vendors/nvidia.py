@@ -164,13 +164,13 @@ _READING = Reading(
     kernel_messages=(
         KernelMessage(
             r"NVRM: Xid \(PCI:(?P<address>[0-9a-fA-F:.]+)\): (?P<detail>\d+)",
-            "Xid",
+            "Xid ",
             "Look the number up among NVIDIA's Xid errors; drain the node and reset the GPU or reboot.",
             ignored=("13", "31", "43", "45", "68", "109"),
         ),
         KernelMessage(
             r"NVRM: GPU (?P<address>[0-9a-fA-F:.]+): (?P<detail>RmInitAdapter failed|GPU has fallen off the bus)",
-            "driver",
+            "",
             "Power the node off and on; look at the slot and the power supply.",
         ),
     ),
