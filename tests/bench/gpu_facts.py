@@ -98,7 +98,7 @@ def measure(runs: int = RUNS) -> list[Json]:
         functions = node(Path(folder))
         if functions != FUNCTIONS:
             raise AssertionError(f"the node has {functions} PCI functions")
-        for _ in range(runs):
+        for _run in range(runs):
             ours.append(_child("own", folder))
             theirs.append(_child("setup"))
     return [

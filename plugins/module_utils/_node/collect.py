@@ -101,6 +101,8 @@ def _read(root: Root, vendor: Vendor, bus: pci.Bus, include_integrated: bool) ->
         gpu["peers"] = peers.get(gpu["pci_address"], [])
     problems = gpu_reader.add_partitions(root, vendor, records, nodes) if records else []
     offered, excluded = offer.sort_out(vendor, records, include_integrated)
+    if records and vendor.reading.topology and root.names(vendor.reading.topology):
+        problems += judgement.look_at_topology(vendor, offered, [node.address for node in nodes])
     driver = drivers.facts(root, vendor, offered + excluded) if records else drivers.NONE
     return _Found(vendor, offered, excluded, driver, problems)
 

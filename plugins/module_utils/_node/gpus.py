@@ -21,55 +21,53 @@ _NO_MODEL = Model("", 0, "")
 
 def record(root: Root, vendor: Vendor, function: PciFunction, index: int, nodes: Sequence[TopologyNode]) -> GpuRecord:
     """The record of a GPU from its files alone, with its state by the bound driver; judge and offer come later."""
-    serves = function.driver in vendor.resources
-    information = _information(root, vendor, function) if serves else {}
-    card, render = drm.nodes(root, function.folder) if function.driver else ("", "")
+    gpu = _from_bus(vendor, function, index)
     own = [node for node in nodes if node.address == function.address]
     known = vendor.models.get(function.device_id, _NO_MODEL)
-    memory, source = _memory(root, vendor, function, card, own)
-    instances = _instances(root, vendor, information) if serves else []
-    modes = {key: root.read(f"{function.folder}/{name}") for key, name in vendor.reading.mode_files.items() if serves}
+    if function.driver:
+        gpu["card"], render = drm.nodes(root, function.folder)
+        gpu["render_node"] = f"/dev/dri/{render}" if render else ""
+    information = _information(root, vendor, function) if function.driver in vendor.resources else {}
+    gpu["model"] = _model(root, known, vendor, function, information)
+    gpu["memory_bytes"], gpu["memory_source"] = _memory(root, vendor, function, gpu["card"], own)
+    gpu["capability"] = (own[0].target if own else "") or known.capability or known.architecture
+    gpu["virtual_functions"] = root.number(f"{function.folder}/sriov_numvfs") or 0
+    if function.driver in vendor.resources:
+        _add_driven(root, vendor, function, gpu, information)
+    return gpu
+
+
+def _add_driven(root: Root, vendor: Vendor, function: PciFunction, gpu: GpuRecord, information: Mapping[str, str]) -> None:
+    """What only the driver that serves containers tells."""
+    reading = vendor.reading
+    gpu["driver_version"] = version(root, vendor, function.driver)
+    gpu["uuid"] = _uuid(root, vendor, function, information)
+    gpu["device_nodes"] = _own_nodes(vendor, information, gpu)
+    gpu["kernel_module_flavor"] = flavor(root, vendor)
+    gpu["mig_devices"] = _instances(root, vendor, information)
+    gpu["mig_mode"] = "enabled" if gpu["mig_devices"] else ""
+    modes = {key: root.read(f"{function.folder}/{name}") for key, name in reading.mode_files.items()}
+    gpu["compute_partition_mode"] = modes.get("compute_partition_mode", "")
+    gpu["memory_partition_mode"] = modes.get("memory_partition_mode", "")
+    counted = bool(reading.ecc_file) and root.exists(f"{function.folder}/{reading.ecc_file}")
+    gpu["ecc"] = "enabled" if counted else ""
+
+
+def _from_bus(vendor: Vendor, function: PciFunction, index: int) -> GpuRecord:
+    """What the PCI bus and the catalogue tell; everything else is empty."""
+    known = vendor.models.get(function.device_id, _NO_MODEL)
     return {
-        "vendor": vendor.name,
-        "pci_address": function.address,
-        "vendor_id": function.vendor_id,
-        "device_id": function.device_id,
-        "model": _model(root, known, vendor, function, information),
-        "memory_bytes": memory,
-        "memory_source": source,
-        "architecture": known.architecture,
-        "driver": function.driver,
-        "driver_version": version(root, vendor, function.driver) if serves else "",
-        "numa_node": function.numa_node,
-        "index": index,
-        "uuid": _uuid(root, vendor, function, information) if serves else "",
-        "card": card,
-        "device_numbers": {},
-        "device_nodes": _own_nodes(vendor, information, card, render) if serves else [],
-        "render_node": f"/dev/dri/{render}" if render else "",
-        "partitions": [],
-        "partition_nodes": {},
-        "state": _state(vendor, function.driver),
-        "ready": False,
-        "resource": "",
-        "capability": (own[0].target if own else "") or known.capability or known.architecture,
+        "vendor": vendor.name, "pci_address": function.address, "vendor_id": function.vendor_id,
+        "device_id": function.device_id, "model": known.name, "memory_bytes": None, "memory_source": "unknown",
+        "architecture": known.architecture, "driver": function.driver, "driver_version": "",
+        "numa_node": function.numa_node, "index": index, "uuid": "", "card": "", "device_numbers": {}, "device_nodes": [],
+        "render_node": "", "partitions": [], "partition_nodes": {}, "state": _state(vendor, function.driver),
+        "ready": False, "resource": "", "capability": "",
         "integrated": known.integrated or _is_integrated(vendor, function),
-        "virtual_function": bool(function.physical_function),
-        "physical_function": function.physical_function,
-        "virtual_functions": root.number(f"{function.folder}/sriov_numvfs") or 0,
-        "excluded": "",
-        "kernel_module_flavor": flavor(root, vendor) if serves else "",
-        "mig_mode": "enabled" if instances else "",
-        "mig_devices": instances,
-        "compute_partition_mode": modes.get("compute_partition_mode", ""),
-        "memory_partition_mode": modes.get("memory_partition_mode", ""),
-        "ecc": "enabled" if serves and _has(root, function, vendor.reading.ecc_file) else "",
-        "peers": [],
-    }
-
-
-def _has(root: Root, function: PciFunction, name: str) -> bool:
-    return bool(name) and root.exists(f"{function.folder}/{name}")
+        "virtual_function": bool(function.physical_function), "physical_function": function.physical_function,
+        "virtual_functions": 0, "excluded": "", "kernel_module_flavor": "", "mig_mode": "", "mig_devices": [],
+        "compute_partition_mode": "", "memory_partition_mode": "", "ecc": "", "peers": [],
+    }  # fmt: skip
 
 
 def _state(vendor: Vendor, driver: str) -> str:
@@ -107,9 +105,9 @@ def _uuid(root: Root, vendor: Vendor, function: PciFunction, information: Mappin
     return "" if "?" in uuid else uuid
 
 
-def _own_nodes(vendor: Vendor, information: Mapping[str, str], card: str, render: str) -> List[str]:
+def _own_nodes(vendor: Vendor, information: Mapping[str, str], gpu: GpuRecord) -> List[str]:
     if vendor.reading.drm_nodes:
-        return [f"/dev/dri/{name}" for name in (card, render) if name]
+        return [path for path in (f"/dev/dri/{gpu['card']}" if gpu["card"] else "", gpu["render_node"]) if path]
     minor = information.get(vendor.reading.minor_key, "")
     return [vendor.reading.device_node.format(minor=minor)] if minor.isdecimal() and vendor.reading.device_node else []
 

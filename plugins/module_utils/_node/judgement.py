@@ -80,6 +80,29 @@ def look_at_all(vendor: Vendor, offered: List[GpuRecord], missing_shared: List[s
     return problems
 
 
+def look_at_topology(vendor: Vendor, gpus: List[GpuRecord], addresses: List[str]) -> List[Problem]:
+    """GPUs that can be opened and not computed with, and partitions that only the topology knows.
+
+    C(addresses) is the GPU of each of the topology's nodes.
+    """
+    problems: List[Problem] = []
+    for gpu in gpus:
+        address, nodes, known = gpu["pci_address"], addresses.count(gpu["pci_address"]), 1 + len(gpu["partitions"])
+        if gpu["driver"] not in vendor.resources or nodes == known:
+            continue
+        if nodes == 0:
+            message = (
+                f"{vendor.title} GPU {address}: {gpu['driver']} holds it and cannot compute on it: it is not in the topology"
+            )
+            hint = "The GPU, or its firmware in this kernel, is not supported for computing: look at dmesg for kfd."
+            problems.append(problem("compute_missing", address, message, hint))
+        else:
+            message = f"{vendor.title} GPU {address}: {nodes} partitions in the topology, {known} in sysfs"
+            hint = f"Load the driver anew; look below {vendor.reading.partition_folders.rsplit('/', 1)[0]}."
+            problems.append(problem("partitions_differ", address, message, hint))
+    return problems
+
+
 def _uuid_problems(served: List[GpuRecord]) -> List[Problem]:
     """Ids by which the device plugin names GPUs must be there, and each only once."""
     problems: List[Problem] = []

@@ -294,3 +294,20 @@ def test_memory_in_hexadecimal(tree):
     tree.write(f"{folder}/tile0/physical_vram_size_bytes", "0x300000000")
     gpu = facts(tree)["gpus"][0]
     assert (gpu["memory_bytes"], gpu["memory_source"]) == (12 * 1024**3, "driver")
+
+
+def test_gpu_that_is_held_and_cannot_compute(tree):
+    tree.amd("0000:0c:00.0", 0, 128)
+    folder = tree.function("0000:1c:00.0", "1002", "738c", "038000", driver="amdgpu")
+    tree.drm(folder, 1, 129)
+    found = facts(tree)
+    assert [(problem["code"], problem["subject"]) for problem in found["problems"]] == [("compute_missing", "0000:1c:00.0")]
+
+
+def test_partitions_that_only_the_topology_knows(tree):
+    tree.amd("0000:0c:00.0", 0, 128, partitions=[(0, 1, 129)])
+    assert codes(facts(tree)) == []
+    (tree.root / "sys/devices/platform/amdgpu_xcp_0").rename(tree.root / "sys/devices/platform/amdgpu_part_0")
+    found = facts(tree)
+    assert codes(found) == ["partitions_differ"]
+    assert "2 partitions in the topology, 1 in sysfs" in found["problems"][0]["message"]
