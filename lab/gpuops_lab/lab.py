@@ -23,13 +23,14 @@ from gpuops_lab.errors import LabError
 from gpuops_lab.hardware import catalogue
 from gpuops_lab.node import layers, start
 from gpuops_lab.node.files import NodePlan
+from gpuops_lab.packages import toolkit
 from gpuops_lab.paths import CHECKOUT, check_name, state_folder
 from gpuops_lab.place import Place
-from gpuops_lab.programs import components, source
+from gpuops_lab.programs import build, components, source
 from gpuops_lab.topology import Topology
 
 Report = Callable[[str], None]
-TOOLS = ("ip", "nft", "debootstrap", "ssh")
+TOOLS = ("ip", "nft", "debootstrap", "ssh", "cc", "gpg", "dpkg-deb")
 READY_TIMEOUT = 120.0
 
 
@@ -39,6 +40,7 @@ class Parts:
 
     kubernetes: str
     programs: dict[str, Path]
+    packages: Path
     trees: dict[str, Path]
     images: images.ImageArchive
     image_store: Path
@@ -64,9 +66,12 @@ def prepare(systems: set[str], report: Report, source_name: str = "") -> Parts:
     """Make or fetch programs, trees and images; only the first run on a machine takes long."""
     version = components.kubernetes_version()
     programs = source.programs(components.components(version), report, source_name)
+    vendor_tools = components.nvidia_toolkit()
+    [folder] = build.build_all([vendor_tools], report)
+    packages = toolkit.layer({program.name: folder / program.name for program in vendor_tools.programs})
     trees = {system: system_tree.ensure(system, report).path for system in sorted(systems)}
     archive = images.build(images.default_path())
-    return Parts(version, programs, trees, archive, images.store.ensure(archive, programs, report))
+    return Parts(version, programs, packages, trees, archive, images.store.ensure(archive, programs, report))
 
 
 def up(name: str, topology: Topology, report: Report, source_name: str = "") -> dict[str, Any]:
@@ -156,7 +161,7 @@ def _start_nodes(plane: ControlPlane, plans: list[NodePlan], parts: Parts) -> No
 
     def one(plan: NodePlan) -> str:
         images.store.link_into(parts.image_store, plan.folder / "containerd")
-        return start.start(plan, plane, [programs, parts.trees[plan.spec.system]], public_key, len(plans))
+        return start.start(plan, plane, [programs, parts.packages, parts.trees[plan.spec.system]], public_key, len(plans))
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         host_keys = list(pool.map(one, plans))

@@ -13,6 +13,8 @@ import yaml
 
 from gpuops_lab.errors import LabError
 from gpuops_lab.node.files import NodePlan
+from gpuops_lab.packages import toolkit
+from gpuops_lab.packages.repository import KEY_FILE
 from gpuops_lab.paths import state_folder, write_atomically
 from gpuops_lab.pki import new_ssh_key
 
@@ -55,6 +57,7 @@ def write_inventory(lab: str, plans: list[NodePlan], driver: str) -> Path:
                 "gpu_cluster_driver": driver,
                 "gpu_verification_image": PROBE_IMAGE,
                 "gpu_verification_output_dir": str(folder.parents[1] / lab),
+                **_package_variables(),
             },
             "children": {
                 "kubernetes_nodes": {
@@ -72,6 +75,23 @@ def write_inventory(lab: str, plans: list[NodePlan], driver: str) -> Path:
     path = folder / "inventory.yml"
     write_atomically(path, "---\n" + yaml.safe_dump(document, sort_keys=False))
     return path
+
+
+def _package_variables() -> dict[str, Any]:
+    """Where nodes without a network take packages from, and what they cannot do."""
+    packages = f"/{toolkit.FOLDER}"
+    return {
+        "nvidia_runtime_repository": {"url": f"file:{packages}", "key": f"{packages}/{KEY_FILE}", "suite": "./"},
+        # Each container has a /proc of its own, and this kernel has no NVIDIA driver that would put its files there.
+        "nvidia_runtime_config": {
+            "nvidia-container-runtime.modes.jit-cdi.nvcdi-disable-hooks": "disable-device-node-modification"
+        },
+        # Programs of these vendors speak to the driver itself, which is not there.
+        "rocm_runtime_source": "none",
+        "rocm_runtime_smoke_tests": ["rocm-smi"],
+        "oneapi_runtime_source": "none",
+        "oneapi_runtime_smoke_tests": [],
+    }
 
 
 def write_state(lab: str, state: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import stat
+import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -60,9 +61,16 @@ def boot(plan: BootPlan) -> NoReturn:
     for name in ("run", "tmp"):
         mount("tmpfs", root / name, "tmpfs", "nosuid nodev", "mode=1777" if name == "tmp" else "mode=755")
     _pivot(root)
+    _know_libraries()
     socket.sethostname(plan.hostname)
     os.setsid()
     os.execve("/lib/systemd/systemd", ["/lib/systemd/systemd", "--system", *_systemd_options(plan)], _ENVIRONMENT)
+
+
+def _know_libraries() -> None:
+    """Enter the vendor's library into the loader's cache, as the installation of a driver does."""
+    if any(Path("/usr/lib").glob("*-linux-gnu/libnvidia-ml.so.1")):
+        subprocess.run(["/sbin/ldconfig"], stdin=subprocess.DEVNULL, check=False)
 
 
 def _systemd_options(plan: BootPlan) -> list[str]:

@@ -106,6 +106,7 @@ def write(plan: NodePlan, control_plane: ControlPlane, ssh_public_key: str) -> s
     name = plan.spec.name
     _identity(plan, upper)
     host_key = _ssh(upper, ssh_public_key, plan.spec.hostname)
+    _put(upper, "etc/apt/sources.list", "# This node reaches no mirror; see /usr/share/gpuops-packages.\n")
     _put(upper, "etc/containerd/config.toml", containerd_configuration())
     _put(upper, "etc/containerd/conf.d/.keep", "")
     _put(upper, "etc/cni/net.d/10-lab.conflist", _cni(plan))

@@ -86,7 +86,7 @@ def _build(go: Path, component: Component, program: Program) -> float:
     partial = folder / f".{program.name}.{os.getpid()}.partial"
     command = [str(go), "build", "-mod=readonly", "-trimpath", "-ldflags", component.linker_flags]
     command += ["-o", str(partial), program.package]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOWORK": "off"}
+    environment = {**os.environ, "CGO_ENABLED": "1" if component.cgo else "0", "GOFLAGS": "-buildvcs=false", "GOWORK": "off"}
     try:
         done = subprocess.run(
             command,

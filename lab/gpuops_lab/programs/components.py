@@ -17,6 +17,7 @@ DEFAULT_KUBERNETES = "1.36.3"
 ETCD = "3.7.3"
 CONTAINERD = "2.4.2"
 CNI_PLUGINS = "1.10.0"
+NVIDIA_TOOLKIT = "1.20.2"
 
 # Seconds that a cold build took on two cores, for the estimate on the progress line only.
 _COLD_SECONDS = {
@@ -28,6 +29,7 @@ _COLD_SECONDS = {
     "kube-proxy": 15,
     "etcd": 47,
     "containerd": 60,
+    "nvidia-ctk": 35,
 }
 
 
@@ -52,6 +54,7 @@ class Component:
     version: str
     programs: tuple[Program, ...]
     linker_flags: str = "-s -w"
+    cgo: bool = False  # whether a C compiler takes part
 
     @property
     def folder(self) -> Path:
@@ -81,6 +84,15 @@ def pinned_kubernetes_versions() -> list[str]:
 def components(kubernetes: str) -> list[Component]:
     """All components of a lab, in the order in which they are built."""
     return [_etcd(), _containerd(), _cni_plugins(), _kubernetes(kubernetes)]
+
+
+def nvidia_toolkit() -> Component:
+    """The vendor's container toolkit. It is no part of a cluster: nodes install it from packages."""
+    prefix = "github.com/NVIDIA/nvidia-container-toolkit"
+    names = ("nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime")
+    stamp = f"-s -w -X {prefix}/internal/info.version={NVIDIA_TOOLKIT}"
+    programs = tuple(Program(name, f"{prefix}/cmd/{name}") for name in names)
+    return Component("nvidia-container-toolkit", NVIDIA_TOOLKIT, programs, stamp, cgo=True)
 
 
 def _etcd() -> Component:
