@@ -144,6 +144,7 @@ class Vendor:
     foreign_drivers: Tuple[str, ...] = ()  # drivers that hold the GPU without serving containers
     tool: Tuple[str, ...] = ()  # vendor tool and arguments that prove a working driver
     visible_env: str = ""  # environment variable that names the devices inside a container
+    visible_by_runtime: Tuple[str, ...] = ()  # its values where the container runtime gave the devices, so that it names none
     required_nodes: Tuple[str, ...] = ()  # control nodes without which no program works
     stale_resource_prefix: str = ""  # resources below it belong to this vendor
     reading: Reading = Reading()

@@ -191,6 +191,7 @@ VENDOR = Vendor(
     foreign_drivers=("nouveau", "vfio-pci"),
     tool=("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name,memory.total,driver_version", "--format=csv,noheader,nounits"),
     visible_env="NVIDIA_VISIBLE_DEVICES",
+    visible_by_runtime=("void",),  # specifications that nvidia-ctk generates set it
     stale_resource_prefix="nvidia.com/",
     reading=_READING,
     plugin=DevicePlugin(

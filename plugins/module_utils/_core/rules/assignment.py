@@ -154,7 +154,8 @@ def _ledger_problem(row: Row, pod: Json, ids: List[str]) -> str:
 def _visible_problem(row: Row, pod: Json, ids: List[str]) -> str:
     """Whether the vendor's environment variable in the pod names other devices than the kubelet gave; "" without one."""
     value = (pod.get("report") or {}).get("env", {}).get(row.vendor.visible_env) if row.vendor.visible_env else None
-    if not value or value.startswith("/"):  # a path says that the devices are named by mounts
+    # A path says that the devices are named by mounts.
+    if not value or value.startswith("/") or value in row.vendor.visible_by_runtime:
         return ""
     named = {word for word in value.split(",") if word}
     keys = {unit.key for unit in row.units(ids)}

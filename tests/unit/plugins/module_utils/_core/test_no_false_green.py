@@ -79,3 +79,15 @@ def test_right_device_numbers_are_green() -> None:
         for entry in pod["report"]["devices"]:
             entry["number"] = next(g["device_numbers"][entry["path"]] for g in gpus if entry["path"] in g["device_nodes"])
     assert right.evidence()["verdict"] == "pass"
+
+
+def test_a_runtime_that_hands_over_the_devices_names_none_in_the_environment() -> None:
+    """Specifications of nvidia-ctk set NVIDIA_VISIBLE_DEVICES=void: what the pod opened is still compared."""
+    right = demo()
+    pods = right.pods("each", "nv-1")
+    for pod in [*pods, *right.pods("all", "nv-1")]:
+        pod["report"]["env"]["NVIDIA_VISIBLE_DEVICES"] = "void"
+    assert right.evidence()["verdict"] == "pass"
+    pods[0]["report"]["devices"], pods[1]["report"]["devices"] = pods[1]["report"]["devices"], pods[0]["report"]["devices"]
+    evidence = right.evidence()
+    assert "ASG-LEDGER" in {check["id"] for check in evidence["checks"] if check["status"] == "fail"}
