@@ -9,9 +9,9 @@ import hashlib
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 
+from gpuops_lab.command import run
 from gpuops_lab.hardware import nvidia
 from gpuops_lab.hardware.machine import Gpu, Machine
 from gpuops_lab.hardware.writer import TreeWriter
@@ -19,6 +19,7 @@ from gpuops_lab.paths import cache
 
 SOURCE = Path(__file__).with_name("nvml.c")
 TABLE = "usr/share/gpuops-lab/nvml.tsv"
+FAULTS = "usr/share/gpuops-lab/nvml-faults"  # what nvml.c reads at each call; its first comment says how
 _CAPABILITIES = {
     "volta": (7, 0),
     "turing": (7, 5),
@@ -35,7 +36,11 @@ def library_folder() -> str:
 
 
 def compiled() -> Path | None:
-    """The compiled library in the cache; None without a working compiler."""
+    """The compiled library in the cache; None without a compiler.
+
+    Raises:
+        LabError: There is a compiler, and it failed.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -46,8 +51,7 @@ def compiled() -> Path | None:
         work = target.with_name(f".{target.name}.{os.getpid()}")
         soname = "-Wl,-soname,libnvidia-ml.so.1"
         command = [compiler, "-O1", "-fPIC", "-shared", soname, "-o", str(work), str(SOURCE), "-ldl"]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            return None
+        run(command, what="compile the simulated libnvidia-ml", hint="install gcc and libc6-dev", timeout=120)
         os.replace(work, target)
     return target
 

@@ -7,6 +7,9 @@
  * It shows the GPUs of a table whose folders the driver's /proc tree holds, and fails without a driver as the
  * vendor's library does. All paths lie below the root that the library itself was loaded from, so that it works
  * from a mounted driver root too; GPUOPS_ROOT names another one.
+ *
+ * What goes wrong stands in a file of its own, read at each call, one fault a line: "lost ADDRESS" for a GPU that has
+ * fallen off the bus, "xid ADDRESS CODE" for an error that each waiting program is told of once.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,6 +21,7 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9, TIMEOUT = 10 };
+enum { GPU_IS_LOST = 15, XID_EVENT = 8, SUPPORTED_EVENTS = 0x1f, POLL_MILLISECONDS = 50, UNKNOWN = 999 };
 enum { MAXIMUM = 64, SAME_NODE = 40, OTHER_NODE = 50 };
 
 typedef struct {
@@ -34,6 +38,8 @@ typedef struct {
 
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } MemoryV2;
+typedef struct { Gpu *gpu; unsigned long long type, value; unsigned instance, compute_instance; } Event;
+typedef struct { unsigned long long wanted[MAXIMUM]; unsigned told; } EventSet;
 
 static Gpu gpus[MAXIMUM];
 static unsigned count;
@@ -41,10 +47,10 @@ static char driver_version[32];
 
 static const char *below_root(const char *path)
 {
-    static char text[1024], own[512];
+    static __thread char text[1024], own[512];  /* a program waits for events beside its other calls */
     const char *root = getenv("GPUOPS_ROOT");
     Dl_info place;
-    if (!root && dladdr(text, &place) && place.dli_fname && place.dli_fname[0] == '/') {
+    if (!root && dladdr((void *)gpus, &place) && place.dli_fname && place.dli_fname[0] == '/') {
         snprintf(own, sizeof own, "%s", place.dli_fname);
         char *end = strstr(own, "/usr/lib");
         if (!end) end = strstr(own, "/lib");
@@ -53,6 +59,30 @@ static const char *below_root(const char *path)
     }
     snprintf(text, sizeof text, "%s%s", root ? root : "", path);
     return text;
+}
+
+static FILE *open_faults(void) { return fopen(below_root("/usr/share/gpuops-lab/nvml-faults"), "r"); }
+
+static int next_fault(FILE *faults, const char *kind, char *address, unsigned *value)
+{
+    char line[128], found[16];
+    while (fgets(line, sizeof line, faults)) {
+        *value = 0;
+        if (sscanf(line, "%15s %15s %u", found, address, value) >= 2 && strcmp(found, kind) == 0) return 1;
+    }
+    return 0;
+}
+
+static int is_lost(const Gpu *gpu)
+{
+    char address[16];
+    unsigned value;
+    int lost = 0;
+    FILE *faults = open_faults();
+    if (!faults) return 0;
+    while (!lost && next_fault(faults, "lost", address, &value)) lost = strcmp(address, gpu->address) == 0;
+    fclose(faults);
+    return lost;
 }
 
 static int is_there(const char *path) { return access(below_root(path), F_OK) == 0; }
@@ -79,7 +109,9 @@ static int load(void)
                           &gpu->minor, &gpu->memory_mib, &gpu->major_capability, &gpu->minor_capability, &gpu->device_id,
                           &gpu->subsystem_id, &gpu->numa);
         snprintf(path, sizeof path, "/proc/driver/nvidia/gpus/%s", gpu->address);
-        if (read == 10 && is_there(path)) count++;
+        if (read != 10 || !is_there(path)) continue;
+        snprintf(path, sizeof path, "/dev/nvidia%u", gpu->minor);
+        if (is_there(path)) count++;
     }
     fclose(table);
     return SUCCESS;
@@ -100,6 +132,7 @@ const char *nvmlErrorString(int code)
     case INSUFFICIENT_SIZE: return "Insufficient Size";
     case NOT_LOADED: return "Driver Not Loaded";
     case TIMEOUT: return "Timeout";
+    case GPU_IS_LOST: return "GPU is lost";
     default: return "Unknown Error";
     }
 }
@@ -116,14 +149,14 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu)
 {
     if (index >= count) return INVALID_ARGUMENT;
     *gpu = &gpus[index];
-    return SUCCESS;
+    return is_lost(*gpu) ? GPU_IS_LOST : SUCCESS;
 }
 int nvmlDeviceGetHandleByIndex(unsigned index, Gpu **gpu) { return nvmlDeviceGetHandleByIndex_v2(index, gpu); }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **gpu)
 {
     for (unsigned i = 0; i < count; i++)
-        if (strcmp(gpus[i].uuid, uuid) == 0) { *gpu = &gpus[i]; return SUCCESS; }
+        if (strcmp(gpus[i].uuid, uuid) == 0) return nvmlDeviceGetHandleByIndex_v2(i, gpu);
     return NOT_FOUND;
 }
 
@@ -131,7 +164,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *id, Gpu **gpu)
 {
     size_t length = strlen(id);
     for (unsigned i = 0; i < count; i++)
-        if (length >= 12 && strcasecmp(gpus[i].address + 5, id + length - 7) == 0) { *gpu = &gpus[i]; return SUCCESS; }
+        if (length >= 12 && strcasecmp(gpus[i].address + 5, id + length - 7) == 0) return nvmlDeviceGetHandleByIndex_v2(i, gpu);
     return NOT_FOUND;
 }
 int nvmlDeviceGetHandleByPciBusId(const char *id, Gpu **gpu) { return nvmlDeviceGetHandleByPciBusId_v2(id, gpu); }
@@ -168,6 +201,7 @@ int nvmlDeviceGetPciInfo_v3(Gpu *gpu, PciInfo *info)
 
 int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory)
 {
+    if (is_lost(gpu)) return GPU_IS_LOST;
     memory->total = (unsigned long long)gpu->memory_mib << 20;
     memory->used = 1 << 20;
     memory->free = memory->total - memory->used;
@@ -176,6 +210,7 @@ int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory)
 
 int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *memory)
 {
+    if (is_lost(gpu)) return GPU_IS_LOST;
     memory->total = (unsigned long long)gpu->memory_mib << 20;
     memory->reserved = 0;
     memory->used = 1 << 20;
@@ -201,14 +236,56 @@ int nvmlDeviceGetTopologyCommonAncestor(Gpu *first, Gpu *second, int *level)
     return SUCCESS;
 }
 
-int nvmlDeviceGetSupportedEventTypes(Gpu *gpu, unsigned long long *types) { (void)gpu; *types = 0x1f; return SUCCESS; }
-int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, void *set) { (void)gpu, (void)types, (void)set; return SUCCESS; }
-int nvmlEventSetCreate(void **set) { *set = gpus; return SUCCESS; }
-int nvmlEventSetFree(void *set) { (void)set; return SUCCESS; }
-int nvmlEventSetWait_v2(void *set, void *data, unsigned milliseconds)
+int nvmlDeviceGetSupportedEventTypes(Gpu *gpu, unsigned long long *types)
 {
-    (void)set, (void)data;
-    struct timespec pause = { milliseconds / 1000, (long)(milliseconds % 1000) * 1000000 };
-    nanosleep(&pause, NULL);
-    return TIMEOUT;
+    if (is_lost(gpu)) return GPU_IS_LOST;
+    *types = SUPPORTED_EVENTS;
+    return SUCCESS;
+}
+
+int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, EventSet *set)
+{
+    if (!set || types & ~(unsigned long long)SUPPORTED_EVENTS) return INVALID_ARGUMENT;
+    if (is_lost(gpu)) return GPU_IS_LOST;
+    set->wanted[gpu - gpus] |= types;
+    return SUCCESS;
+}
+
+int nvmlEventSetCreate(EventSet **set)
+{
+    *set = calloc(1, sizeof **set);
+    return *set ? SUCCESS : UNKNOWN;
+}
+
+int nvmlEventSetFree(EventSet *set) { free(set); return SUCCESS; }
+
+/* The first error that this set has not been told of, of a GPU that it was registered for. */
+static int take_event(EventSet *set, Event *event)
+{
+    char address[16];
+    unsigned code, position = 0;
+    FILE *faults = open_faults();
+    int found = 0;
+    while (faults && !found && next_fault(faults, "xid", address, &code)) {
+        if (position++ < set->told) continue;
+        set->told = position;
+        for (unsigned i = 0; i < count && !found; i++)
+            if (strcmp(gpus[i].address, address) == 0 && set->wanted[i] & XID_EVENT) {
+                *event = (Event){ &gpus[i], XID_EVENT, code, 0xffffffff, 0xffffffff };
+                found = 1;
+            }
+    }
+    if (!found && position < set->told) set->told = position;  /* mended: what comes next is new */
+    if (faults) fclose(faults);
+    return found;
+}
+
+int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned milliseconds)
+{
+    if (!set || !event) return INVALID_ARGUMENT;
+    for (unsigned waited = 0;; waited += POLL_MILLISECONDS) {
+        if (take_event(set, event)) return SUCCESS;
+        if (waited >= milliseconds) return TIMEOUT;
+        nanosleep(&(struct timespec){ 0, POLL_MILLISECONDS * 1000000L }, NULL);
+    }
 }
