@@ -31,7 +31,7 @@ CHECKS: Dict[str, CheckKind] = {
         "enumeration", "Every GPU's model is known", "report the PCI id, or add the model to the vendor's catalogue"),
     "ENUM-DRIVER": CheckKind(
         "enumeration", "Every GPU is bound to the driver that serves containers",
-        "install or load the vendor's kernel driver, unbind nouveau or vfio-pci, then run again"),
+        "install or load the vendor's kernel driver, unbind nouveau, then run again"),
     "ENUM-RUNTIME": CheckKind(
         "enumeration", "The node's kernel side is ready for containers", "see the node's problems in the evidence"),
     "REG-SOCKET": CheckKind(

@@ -39,6 +39,10 @@ class VendorData(Protocol):
         """Key of the GPU record that the group equals."""
 
     @property
+    def visible_by_runtime(self) -> Tuple[str, ...]:
+        """Values of the environment variable where the container runtime gave the devices."""
+
+    @property
     def device_globs(self) -> Tuple[str, ...]:
         """Device nodes of single GPUs."""
 

@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import List
 
-from ansible_collections.gpuops.k8s.plugins.module_utils._core.checks import Check, fail, judge
+from ansible_collections.gpuops.k8s.plugins.module_utils._core.checks import Check, fail, judge, skip
 from ansible_collections.gpuops.k8s.plugins.module_utils._core.situation import Json, NodeInput, Situation
 
 # Problems of a vendor's tool that is there: the driver then serves programs badly or not at all. An absent tool is fine.
-_TELLING = ("tool_broken", "tool_slow", "tool_counts_fewer", "uuid_missing", "uuid_twice")
+_TELLING = (
+    "tool_broken", "tool_slow", "tool_counts_fewer", "uuid_missing", "uuid_twice", "driver_library_mismatch", "gpu_error",
+    "partitions_differ", "compute_missing",
+)  # fmt: skip
+_EXCLUDED = {
+    "vfio": "it is bound to vfio-pci, kept for virtual machines",
+    "virtual_function": "it is a virtual function of another GPU",
+    "divided": "it is divided into virtual functions",
+    "integrated": "it is part of the processor",
+}
 
 
 def checks(situation: Situation) -> List[Check]:
@@ -31,6 +40,7 @@ def _node(situation: Situation, node: NodeInput) -> List[Check]:
     result = [_count(situation, node, gpus)]
     for gpu in gpus:
         result += [_model(node, gpu), _driver(node, gpu)]
+    result += [_left_out(node, gpu) for gpu in node.facts.get("excluded_gpus", []) if gpu["vendor"] in situation.vendors]
     for vendor in sorted({gpu["vendor"] for gpu in gpus}):
         ready = bool(node.facts.get("runtime", {}).get(vendor, False))
         telling = [entry["message"] for entry in node.facts.get("problems", []) if entry["code"] in _TELLING]
@@ -69,6 +79,13 @@ def _driver(node: NodeInput, gpu: Json) -> Check:
         problem = f"driver {gpu.get('driver') or 'none'} of {gpu['pci_address']} serves no extended resource"
     return judge("ENUM-DRIVER", "ready", gpu.get("state"), problem=problem, node=node.name,
                  resource=gpu.get("resource", ""), device=gpu["pci_address"], evidence=[f"facts/{node.name}"])  # fmt: skip
+
+
+def _left_out(node: NodeInput, gpu: Json) -> Check:
+    """A GPU that is there and not to be offered: not proven, and therefore named."""
+    why = _EXCLUDED.get(gpu["excluded"], gpu["excluded"])
+    return skip("ENUM-DRIVER", f"{gpu['pci_address']} is not offered: {why}", node=node.name, device=gpu["pci_address"],
+                evidence=[f"facts/{node.name}"])  # fmt: skip
 
 
 def _not_in_inventory(situation: Situation) -> List[Check]:

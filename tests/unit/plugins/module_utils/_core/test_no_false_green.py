@@ -91,3 +91,13 @@ def test_a_runtime_that_hands_over_the_devices_names_none_in_the_environment() -
     pods[0]["report"]["devices"], pods[1]["report"]["devices"] = pods[1]["report"]["devices"], pods[0]["report"]["devices"]
     evidence = right.evidence()
     assert "ASG-LEDGER" in {check["id"] for check in evidence["checks"] if check["status"] == "fail"}
+
+
+def test_a_gpu_that_is_not_to_be_offered_is_named_and_never_counted_as_proven() -> None:
+    right = demo()
+    kept = {**right.nodes["nv-1"]["facts"]["gpus"][0], "pci_address": "0000:aa:00.0", "excluded": "vfio"}
+    right.nodes["nv-1"]["facts"]["excluded_gpus"] = [kept]
+    evidence = right.evidence()
+    (named,) = [check for check in evidence["checks"] if check["device"] == "0000:aa:00.0"]
+    assert (named["id"], named["status"]) == ("ENUM-DRIVER", "skip")
+    assert "vfio-pci" in named["reason"]
