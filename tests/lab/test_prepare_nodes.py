@@ -1,7 +1,7 @@
 # Copyright: Contributors to the gpuops.k8s project
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""gpuops.k8s.prepare_nodes: the toolkit's packages from a signed repository, then pods whose GPUs come from the toolkit alone."""
+"""gpuops.k8s.prepare_nodes: packages from a signed repository, then pods whose GPUs come from the toolkit alone."""
 
 from __future__ import annotations
 
