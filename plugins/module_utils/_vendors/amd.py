@@ -16,6 +16,7 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     Vendor,
 )
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space import (
+    DeviceSpecification,
     Incompatibility,
     KernelDriver,
     PackageSet,
@@ -64,6 +65,7 @@ _ROCM_KEY = f"{_ROCM_SITE}/rocm.gpg.key"
 _ROCM_PACKAGES = ("rocminfo", "rocm-smi-lib", "amd-smi-lib")
 
 _USER_SPACE = UserSpace(
+    cdi=DeviceSpecification(kind="amd.com/gpu"),
     sets={
         "distribution": {
             "debian-12": PackageSet(("rocminfo", "rocm-smi")),

@@ -16,6 +16,7 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     Vendor,
 )
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space import (
+    DeviceSpecification,
     Incompatibility,
     KernelDriver,
     PackageSet,
@@ -56,6 +57,7 @@ _GRAPHICS_SITE = "https://repositories.intel.com/gpu"
 _GRAPHICS_KEY = f"{_GRAPHICS_SITE}/intel-graphics.key"
 
 _USER_SPACE = UserSpace(
+    cdi=DeviceSpecification(kind="intel.com/gpu"),
     sets={
         "distribution": {
             "debian": PackageSet(("libze1", "intel-opencl-icd", "clinfo")),

@@ -17,6 +17,7 @@ from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.base import (
     Vendor,
 )
 from ansible_collections.gpuops.k8s.plugins.module_utils._vendors.user_space import (
+    DeviceSpecification,
     Incompatibility,
     KernelDriver,
     PackageSet,
@@ -71,6 +72,18 @@ _TOOLKIT_RPM = Repository(
 )
 
 _USER_SPACE = UserSpace(
+    cdi=DeviceSpecification(
+        kind="nvidia.com/gpu",
+        generator=(
+            "nvidia-ctk",
+            "cdi",
+            "generate",
+            "--format=json",
+            "--device-name-strategy=index",
+            "--device-name-strategy=uuid",
+        ),
+        disable_hook="--disable-hook={value}",
+    ),
     sets={
         "vendor": {
             "debian": PackageSet(_TOOLKIT, _TOOLKIT_VERSION, repository=_TOOLKIT_DEB),

@@ -52,6 +52,19 @@ class RuntimeHandler:
 
 
 @dataclass(frozen=True)
+class DeviceSpecification:
+    """How the Container Device Interface (CDI) names the vendor's GPUs.
+
+    C(generator) is the command of the vendor's program that prints a specification as JSON, with a device for each GPU
+    named by index or UUID.
+    """
+
+    kind: str
+    generator: Tuple[str, ...] = ()
+    disable_hook: str = ""  # argument of the generator for each hook that is to be left out, with C({value})
+
+
+@dataclass(frozen=True)
 class KernelDriver:
     """How a kernel driver is installed, where the user asks for that."""
 
@@ -88,5 +101,6 @@ class UserSpace:
     smoke_tests: Tuple[SmokeTest, ...] = ()
     handlers: Tuple[RuntimeHandler, ...] = ()
     driver: Optional[KernelDriver] = None
+    cdi: Optional[DeviceSpecification] = None
     groups: Tuple[str, ...] = ()  # groups of the node that may open the device nodes
     guidance: Tuple[str, ...] = ()  # environment variables that choose among GPUs in a program
